@@ -64,16 +64,16 @@ check: ## test what a change affects, nearest first, as far as 60 s reach (root;
 
 test-interop: ## test interoperability with FRR, BIRD, GoBGP and ExaBGP; part of make test (root; ARGS=-update rewrites docs/interop.md)
 	scripts/deps.sh interop
-	go test -count=1 -v -run '^TestInterop$$' ./lab/foreign $(ARGS)
+	go test -count=1 -v -run '^TestInterop$$' ./lab/interop $(ARGS)
 
 test-bgp-attack: ## attack reflector, router and speaker up to their default limits, with concurrent FRR and BIRD sessions (root; minutes)
 	scripts/deps.sh interop
-	FAIRLEAD_BGP_ATTACK=1 go test -count=1 -timeout 30m -v -run '^TestAttacksNextToFRRAndBIRD$$' ./lab/foreign
+	FAIRLEAD_BGP_ATTACK=1 go test -count=1 -timeout 30m -v -run '^TestAttacksNextToFRRAndBIRD$$' ./lab/interop
 
 test-ipvs: ## run the IPVS tests, in a guest if this kernel has no IPVS (root)
 	scripts/deps.sh guest
-	go test $(TESTFLAGS) ./lab/guest ./dataplane/ipvs/... ./lab/bench/ipvsbench
-	go test $(TESTFLAGS) -run '^TestIPVS$$|^TestWallClock$$' ./lab/e2e/flat ./lab/bench/rules
+	go test $(TESTFLAGS) ./lab/uml ./dataplane/ipvs/... ./lab/bench/ipvsbench
+	go test $(TESTFLAGS) -run '^TestIPVS$$|^TestWallClock$$' ./lab/e2e/nobgp ./lab/bench/rules
 
 test-kube: ## run the tests that need a real kube-apiserver; builds it the first time
 	scripts/kube.sh etcd kube-apiserver

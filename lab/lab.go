@@ -2,7 +2,7 @@
 // drawing: hosts, switches, links, routes, SNAT, shaping. Hosts and links may be added
 // and removed while it runs, and a link may be cut silently. It needs root and its own
 // /run/netns (lab/sandbox provides both). Load balancing does not belong here, but in
-// lab/paper and the demo.
+// lab/topology and the demo.
 package lab
 
 import (

@@ -39,7 +39,7 @@ for p in "${packages[@]}"; do
 done
 apt=(apt-get -qq -o DPkg::Lock::Timeout=120)
 
-# kernel: unpacks the guest's kernel and its modules into out/uml, where lab/guest looks
+# kernel: unpacks the guest's kernel and its modules into out/uml, where lab/uml looks
 # for it. It is not installed, so that it does not affect this machine.
 kernel() {
 	[[ -e out/uml ]] && return

@@ -54,4 +54,4 @@ next-layout)
 	export FAIRLEAD_NEXT
 	;;
 esac
-go test -p 1 -count=1 -timeout 60m -v -run '^Test(Rolling|Killed|CrashLoop|Networks|Upgrade|IPVS)$' ./lab/e2e/upgrade ./lab/kube/chain ./lab/e2e/flat "$@"
+go test -p 1 -count=1 -timeout 60m -v -run '^Test(Rolling|Killed|CrashLoop|Networks|Upgrade|IPVS)$' ./lab/e2e/upgrade ./lab/kube/chain ./lab/e2e/nobgp "$@"

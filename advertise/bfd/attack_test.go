@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/internal/datagram"
+	"github.com/fairlead/fairlead/internal/udpttl"
 )
 
 // unfiltered removes the kernel filter: receive must reject the same packets.
@@ -35,7 +35,7 @@ func sendAs(t *testing.T, from, to string, port int, ttl255 bool) *net.UDPConn {
 	t.Helper()
 	c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP(from)}, &net.UDPAddr{IP: net.ParseIP(to), Port: port})
 	if err == nil && ttl255 {
-		err = datagram.SendFar(c, true)
+		err = udpttl.SendFar(c, true)
 	}
 	if err != nil {
 		t.Fatal(err)

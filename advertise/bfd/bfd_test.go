@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/internal/datagram"
+	"github.com/fairlead/fairlead/internal/udpttl"
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
@@ -241,7 +241,7 @@ func TestUnknownSendersAreRejected(t *testing.T) {
 		}
 		defer c.Close()
 		if ttl {
-			if err := datagram.SendFar(c, true); err != nil {
+			if err := udpttl.SendFar(c, true); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlead/fairlead/internal/datagram"
+	"github.com/fairlead/fairlead/internal/udpttl"
 )
 
 // UDP ports: single hop (RFC 5881), which only accepts packets that no router has
@@ -93,7 +93,7 @@ func (e *Endpoint) closeSockets() {
 func (e *Endpoint) receive(c *net.UDPConn, singleHop bool) {
 	defer e.wg.Done()
 	for {
-		d, err := datagram.Receive(c, maxPacket)
+		d, err := udpttl.Receive(c, maxPacket)
 		if err != nil {
 			return // the socket was closed
 		}
@@ -106,15 +106,15 @@ func (e *Endpoint) receive(c *net.UDPConn, singleHop bool) {
 // drain processes what is already in the socket buffers.
 func (e *Endpoint) drain() {
 	for i, c := range e.sockets {
-		datagram.Pending(c, maxPacket, func(d datagram.Datagram) { e.handle(d, i == 0) })
+		udpttl.Pending(c, maxPacket, func(d udpttl.Datagram) { e.handle(d, i == 0) })
 	}
 }
 
 // handle runs under e.mu.
-func (e *Endpoint) handle(d datagram.Datagram, singleHop bool) {
+func (e *Endpoint) handle(d udpttl.Datagram, singleHop bool) {
 	p, err := parse(d.Data)
 	// RFC 5881, section 5: a single-hop packet must still have TTL 255.
-	if err != nil || singleHop && d.TTL != datagram.MaxTTL {
+	if err != nil || singleHop && d.TTL != udpttl.MaxTTL {
 		e.refused++
 		return
 	}

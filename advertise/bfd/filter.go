@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/internal/datagram"
+	"github.com/fairlead/fairlead/internal/udpttl"
 )
 
 // maxFiltered limits how many neighbors the kernel filter recognizes, because its jumps
@@ -47,7 +47,7 @@ func (e *Endpoint) program(singleHop bool) (p []unix.SockFilter) {
 	if singleHop {
 		p = append(p,
 			unix.SockFilter{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: ttl},
-			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: datagram.MaxTTL},
+			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: udpttl.MaxTTL},
 			drop)
 	}
 	if len(e.byRemote) > maxFiltered {
@@ -83,5 +83,5 @@ func (e *Endpoint) listen(port uint16) error {
 		return err
 	}
 	e.sockets = append(e.sockets, c)
-	return datagram.Expect(c, e.local.Is4())
+	return udpttl.Expect(c, e.local.Is4())
 }

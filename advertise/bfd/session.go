@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/internal/datagram"
+	"github.com/fairlead/fairlead/internal/udpttl"
 )
 
 // Defaults: a neighbor is lost after 0.9 s. On a busy two-core machine, three times 100
@@ -144,7 +144,7 @@ func (s *Session) dial() error {
 			continue
 		}
 		if err == nil {
-			err = datagram.SendFar(c, s.remote.Is4())
+			err = udpttl.SendFar(c, s.remote.Is4())
 		}
 		if err != nil {
 			break

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/lab"
-	"github.com/fairlead/fairlead/lab/foreign"
+	"github.com/fairlead/fairlead/lab/interop"
 )
 
 // TestBandwidthsAtRouters has one load balancer advertise three times the bandwidth of
@@ -26,7 +26,7 @@ func TestBandwidthsAtRouters(t *testing.T) {
 			if router == "fairlead" {
 				enact(t, l.Host("router"), routerPart("10.0.0.109"))
 			} else {
-				startForeign(t, l, foreign.Kind(router))
+				startForeign(t, l, interop.Kind(router))
 			}
 			for n, weight := range map[int]uint32{5: 1, 6: 3} {
 				p := speakerPart(n, "10.0.0.109")
@@ -47,10 +47,10 @@ func TestBandwidthsAtRouters(t *testing.T) {
 	}
 }
 
-func startForeign(t *testing.T, l *lab.Lab, kind foreign.Kind) {
+func startForeign(t *testing.T, l *lab.Lab, kind interop.Kind) {
 	t.Helper()
-	d, err := foreign.Start(l.Host("router").Namespace(), kind, foreign.Config{
-		AS: testAS, RouterID: netip.MustParseAddr("10.0.0.110"), Peers: []foreign.Peer{{Address: netip.MustParseAddr("10.0.0.109")}}})
+	d, err := interop.Start(l.Host("router").Namespace(), kind, interop.Config{
+		AS: testAS, RouterID: netip.MustParseAddr("10.0.0.110"), Peers: []interop.Peer{{Address: netip.MustParseAddr("10.0.0.109")}}})
 	if err != nil && strings.Contains(err.Error(), "install Debian's package") {
 		t.Skip(err)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/l2/elect"
 	"github.com/fairlead/fairlead/core/route"
-	"github.com/fairlead/fairlead/internal/datagram"
+	"github.com/fairlead/fairlead/internal/udpttl"
 )
 
 // Port is the UDP port of hellos.
@@ -113,7 +113,7 @@ func openHellos(self netip.Addr) (*net.UDPConn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("layer 2: hellos on %s, UDP port %d: %w", self, Port, err)
 	}
-	if err := errors.Join(datagram.Expect(c, self.Is4()), datagram.SendFar(c, self.Is4())); err != nil {
+	if err := errors.Join(udpttl.Expect(c, self.Is4()), udpttl.SendFar(c, self.Is4())); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise/l2/wire"
-	"github.com/fairlead/fairlead/internal/datagram"
+	"github.com/fairlead/fairlead/internal/udpttl"
 )
 
 // run is the timer loop.
@@ -37,7 +37,7 @@ func (a *Announcer) tick() time.Duration {
 	}
 	now := time.Now()
 	a.look(now)
-	datagram.Pending(a.conn, maxHello, func(d datagram.Datagram) { a.hello(now, d) })
+	udpttl.Pending(a.conn, maxHello, func(d udpttl.Datagram) { a.hello(now, d) })
 	a.core.Tick(now)
 	a.armed = a.looked.Add(lookEvery)
 	if next := a.core.Next(); !next.IsZero() && next.Before(a.armed) {
@@ -127,7 +127,7 @@ func (a *Announcer) received(l *link, m wire.Message) {
 func (a *Announcer) listen(c *net.UDPConn) {
 	defer a.wg.Done()
 	for {
-		d, err := datagram.Receive(c, maxHello)
+		d, err := udpttl.Receive(c, maxHello)
 		if err != nil {
 			return
 		}
@@ -141,9 +141,9 @@ func (a *Announcer) listen(c *net.UDPConn) {
 }
 
 // hello processes a hello, or records why it is rejected.
-func (a *Announcer) hello(now time.Time, d datagram.Datagram) {
+func (a *Announcer) hello(now time.Time, d udpttl.Datagram) {
 	h, err := wire.ParseHello(d.Data, a.key, d.From, a.Self)
-	if err == nil && len(a.key) == 0 && d.TTL != datagram.MaxTTL {
+	if err == nil && len(a.key) == 0 && d.TTL != udpttl.MaxTTL {
 		err = fmt.Errorf("its hello came through a router (TTL %d): where members are not on one segment, give them a password", d.TTL)
 	}
 	if err != nil {

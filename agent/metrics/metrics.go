@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/fairlead/fairlead/agent/status"
-	"github.com/fairlead/fairlead/internal/webserve"
+	"github.com/fairlead/fairlead/internal/httpserver"
 )
 
 // Metric is a metric that may be exported.
@@ -90,7 +90,7 @@ func Serve(ctx context.Context, l net.Listener, get func() status.Status) error 
 func ServeHandler(ctx context.Context, l net.Listener, h http.Handler) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", h)
-	if err := webserve.Until(ctx, &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}, l); err != nil {
+	if err := httpserver.Until(ctx, &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}, l); err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
 	return nil

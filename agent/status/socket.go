@@ -20,8 +20,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/internal/httpserver"
 	"github.com/fairlead/fairlead/internal/limit"
-	"github.com/fairlead/fairlead/internal/webserve"
 )
 
 // SocketDir is the default directory of the sockets of agents, reflectors and routers,
@@ -69,7 +69,7 @@ type Endpoint struct {
 // Answer serves GET /v1/status on l with the status that get returns, as JSON, and the
 // additional endpoints, until ctx is canceled; then it closes l.
 func Answer(ctx context.Context, l net.Listener, get func() Status, more ...Endpoint) error {
-	return webserve.Until(ctx, &http.Server{Handler: Handler(get, more...), ReadHeaderTimeout: 5 * time.Second}, l)
+	return httpserver.Until(ctx, &http.Server{Handler: Handler(get, more...), ReadHeaderTimeout: 5 * time.Second}, l)
 }
 
 // Handler returns the handler of Serve, for callers that serve more than status.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/ipvsbench"
-	"github.com/fairlead/fairlead/lab/guest"
 	"github.com/fairlead/fairlead/lab/sandbox"
+	"github.com/fairlead/fairlead/lab/uml"
 )
 
 func newBenchIPVSCommand() *cobra.Command {
@@ -45,7 +45,7 @@ Requires root. Everything runs in namespaces that end with the command.`,
 // benchIPVS measures on a kernel with IPVS.
 func benchIPVS(cmd *cobra.Command, o ipvsbench.Options) (*bench.Report, error) {
 	o.Progress = cmd.ErrOrStderr()
-	if guest.HasIPVS() {
+	if uml.HasIPVS() {
 		return ipvsbench.Measure(cmd.Context(), o)
 	}
 	return ipvsbench.InGuest(cmd.Context(), "bench", "ipvs", "--output", "json", "--out", sandbox.WorkDir,

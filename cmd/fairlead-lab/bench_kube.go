@@ -13,9 +13,9 @@ import (
 	"github.com/fairlead/fairlead/lab/bench/ipvsbench"
 	"github.com/fairlead/fairlead/lab/bench/kubeproxy"
 	"github.com/fairlead/fairlead/lab/bench/rules"
-	"github.com/fairlead/fairlead/lab/guest"
 	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/sandbox"
+	"github.com/fairlead/fairlead/lab/uml"
 )
 
 func newBenchKubeCommand() *cobra.Command {
@@ -150,7 +150,7 @@ namespaces that end with the command.`,
 // benchRules measures each alternative where its requirements are met. If this kernel has
 // no IPVS, IPVS is measured in a guest, along with what it is compared with.
 func benchRules(ctx context.Context, o rules.Options) (*bench.Report, error) {
-	if guest.HasIPVS() || !slices.Contains(o.Ways, rules.IPVS) {
+	if uml.HasIPVS() || !slices.Contains(o.Ways, rules.IPVS) {
 		return rules.Run(ctx, o)
 	}
 	there := slices.DeleteFunc(slices.Clone(o.Ways), func(w string) bool { return w == rules.NFTables || w == rules.EBPF })

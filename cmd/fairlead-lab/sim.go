@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/internal/cli"
-	"github.com/fairlead/fairlead/lab/sim/beyond"
+	"github.com/fairlead/fairlead/lab/sim/experiments"
 	"github.com/fairlead/fairlead/lab/sim/lvs"
-	"github.com/fairlead/fairlead/lab/sim/page"
+	"github.com/fairlead/fairlead/lab/sim/report"
 )
 
 func newSimCommand() *cobra.Command {
@@ -48,7 +48,7 @@ func newSimListCommand() *cobra.Command {
 				fmt.Fprintf(w, "%s\t%d\t%s\n", f.Name, len(f.Claims), f.Title)
 			}
 			fmt.Fprintln(w, "\nEXPERIMENT\tCLAIMS\tQUESTION")
-			for _, e := range experiments() {
+			for _, e := range allExperiments() {
 				fmt.Fprintf(w, "%s\t%d\t%s\n", e.Name, len(e.Claims), e.Question)
 			}
 			return w.Flush()
@@ -137,7 +137,7 @@ func (o *simOptions) validateFor(some simulated) (err error) {
 	if o.params, err = numbersOf(o.set); err != nil {
 		return err
 	}
-	b := beyond.Options{Set: o.params}
+	b := experiments.Options{Set: o.params}
 	if err := b.Check(some.experiments); err != nil {
 		return fmt.Errorf("--set: %w", err)
 	}
@@ -162,25 +162,25 @@ is simulated once.`,
 }
 
 func runSim(cmd *cobra.Command, some simulated, o *simOptions) error {
-	report, err := some.run(cmd.Context(), o, progress(cmd.ErrOrStderr()))
+	result, err := some.run(cmd.Context(), o, progress(cmd.ErrOrStderr()))
 	if err != nil {
 		return err
 	}
-	path, err := page.Write(o.dir, report)
+	path, err := report.Write(o.dir, result)
 	if err != nil {
 		return err
 	}
 	switch o.format {
 	case "json":
-		err = cli.PrintJSON(cmd.OutOrStdout(), report)
+		err = cli.PrintJSON(cmd.OutOrStdout(), result)
 	case "markdown":
-		err = page.WriteMarkdown(cmd.OutOrStdout(), report)
+		err = report.WriteMarkdown(cmd.OutOrStdout(), result)
 	default:
-		if err = page.WriteTable(cmd.OutOrStdout(), report); err == nil {
+		if err = report.WriteTable(cmd.OutOrStdout(), result); err == nil {
 			fmt.Fprintln(cmd.OutOrStdout(), "written to", path)
 		}
 	}
-	if err == nil && report.Interrupted {
+	if err == nil && result.Interrupted {
 		err = fmt.Errorf("interrupted: partial results are in %s", o.dir)
 	}
 	return err

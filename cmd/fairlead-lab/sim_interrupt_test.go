@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/lab/sim/page"
+	"github.com/fairlead/fairlead/lab/sim/report"
 )
 
 // TestInterruptKeepsWhatThereIs sends SIGINT to the binary, which TestMain has put into
@@ -52,7 +52,7 @@ func TestInterruptKeepsWhatThereIs(t *testing.T) {
 			if !strings.Contains(errs.String(), "interrupted: partial results are in "+dir) {
 				t.Errorf("output: %q", &errs)
 			}
-			var r page.Report
+			var r report.Report
 			if err := json.Unmarshal(out.Bytes(), &r); err != nil || !r.Interrupted || len(r.Figures)+len(r.Experiments) != 1 {
 				t.Errorf("%v: %s", err, &out)
 			}

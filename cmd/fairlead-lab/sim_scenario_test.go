@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/cmd/internal/cli"
-	"github.com/fairlead/fairlead/lab/sim/page"
+	"github.com/fairlead/fairlead/lab/sim/report"
 )
 
 // labRun runs a command line, and returns what it prints and its exit code.
@@ -51,7 +51,7 @@ func TestSimRunScenario(t *testing.T) {
 	good := strings.Replace(smallScenario, "SERVERS", "{name: web, count: 2}", 1) + "services: [{name: web, servers: web}]\n"
 	dir := filepath.Join(t.TempDir(), "out")
 	out, errs, code := labRun(t, "sim", "run", write(t, "small.yaml", good), "--seeds", "2", "--out", dir, "-o", "json")
-	var r page.Report
+	var r report.Report
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || len(r.Experiments) != 1 || r.Experiments[0].Seeds != 2 {
 		t.Fatalf("%d: %v: %s%s", code, err, out, errs)
 	}

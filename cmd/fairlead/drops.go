@@ -14,7 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/dataplane/xdp"
-	"github.com/fairlead/fairlead/internal/decode"
+	"github.com/fairlead/fairlead/internal/pktdump"
 )
 
 // eventsPath streams samples of dropped packets; dropsPath returns their counts.
@@ -175,13 +175,13 @@ func (d *drops) show(cmd *cobra.Command, e xdp.Event) error {
 	out := cmd.OutOrStdout()
 	if d.output.Format == status.Table {
 		_, err := fmt.Fprintf(out, "%s %s cpu %d %s, %d bytes: %s\n",
-			e.Time.Format("15:04:05.000000"), e.Interface, e.CPU, e.Reason, e.Length, decode.Line(e.Data))
+			e.Time.Format("15:04:05.000000"), e.Interface, e.CPU, e.Reason, e.Length, pktdump.Line(e.Data))
 		return err
 	}
 	if d.output.Format == status.YAML {
 		fmt.Fprintln(out, "---")
 	}
-	return d.print(out, status.Sheet{Value: sampledDrop{e, decode.Lines(e.Data)}})
+	return d.print(out, status.Sheet{Value: sampledDrop{e, pktdump.Lines(e.Data)}})
 }
 
 func (a *agent) answerDrops(s *stream, _ *http.Request) error {

@@ -19,14 +19,14 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/dataplane/xdp/capture"
-	"github.com/fairlead/fairlead/internal/craft"
+	"github.com/fairlead/fairlead/internal/pktgen"
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
 // captures returns a frame, and it as pcap, as gzipped pcap, and as pcapng.
 func captures(f testing.TB) (frame []byte, files [][]byte) {
 	f.Helper()
-	frame, err := craft.Packet{From: netip.MustParseAddrPort("192.0.2.7:1234"), To: netip.MustParseAddrPort("10.1.1.1:80"), Protocol: "tcp"}.Frame()
+	frame, err := pktgen.Packet{From: netip.MustParseAddrPort("192.0.2.7:1234"), To: netip.MustParseAddrPort("10.1.1.1:80"), Protocol: "tcp"}.Frame()
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead/fairlead/dataplane/healthport"
 	dpproxy "github.com/fairlead/fairlead/dataplane/proxy"
 	"github.com/fairlead/fairlead/dataplane/proxy/packet"
+	"github.com/fairlead/fairlead/internal/httpserver"
 	"github.com/fairlead/fairlead/internal/sleep"
-	"github.com/fairlead/fairlead/internal/webserve"
 	"github.com/fairlead/fairlead/reconciler/proxy"
 	"github.com/fairlead/fairlead/source/kube"
 )
@@ -101,7 +101,7 @@ func (p *serviceProxy) run(ctx context.Context, group *errgroup.Group) {
 // without it.
 func (p *serviceProxy) answerHealthz(ctx context.Context) error {
 	for ctx.Err() == nil {
-		server := webserve.Bound(&http.Server{Addr: p.config.Health, Handler: p.healthz.Handler(), ReadHeaderTimeout: 5 * time.Second})
+		server := httpserver.Bound(&http.Server{Addr: p.config.Health, Handler: p.healthz.Handler(), ReadHeaderTimeout: 5 * time.Second})
 		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 		err := server.ListenAndServe()
 		stop()

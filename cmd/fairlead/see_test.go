@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp"
-	"github.com/fairlead/fairlead/internal/craft"
+	"github.com/fairlead/fairlead/internal/pktgen"
 )
 
 func TestFlowQuery(t *testing.T) {
@@ -54,7 +54,7 @@ func mustQuery(t *testing.T, q string) map[string][]string {
 
 // TestSheets checks the tables.
 func TestSheets(t *testing.T) {
-	in, err := craft.Packet{
+	in, err := pktgen.Packet{
 		From: netip.MustParseAddrPort("192.0.2.7:1234"), To: netip.MustParseAddrPort("10.1.1.1:80"), Protocol: "tcp", Flags: []string{"SYN"},
 	}.Frame()
 	if err != nil {

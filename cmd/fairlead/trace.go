@@ -22,12 +22,12 @@ import (
 
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/dataplane/xdp"
-	"github.com/fairlead/fairlead/internal/craft"
-	"github.com/fairlead/fairlead/internal/decode"
+	"github.com/fairlead/fairlead/internal/pktdump"
+	"github.com/fairlead/fairlead/internal/pktgen"
 )
 
 func newTraceCommand() *cobra.Command {
-	t := tracer{packet: craft.Packet{Protocol: "tcp"}, number: 1}
+	t := tracer{packet: pktgen.Packet{Protocol: "tcp"}, number: 1}
 	cmd := &cobra.Command{
 		Use:   "trace",
 		Short: "Trace what the load balancer would do with a packet",
@@ -56,7 +56,7 @@ the same source, on copies of the load balancer's state. A trace takes about
 
 type tracer struct {
 	apiClient
-	packet          craft.Packet
+	packet          pktgen.Packet
 	from, to, about string
 	fragment        string
 	iface           string
@@ -84,7 +84,7 @@ func (t *tracer) flags(cmd *cobra.Command) {
 	f.IntVar(&t.number, "packet", t.number, "`NUMBER` of the packet in --pcap, from 1")
 	f.StringVar(&t.write, "write", "", "`FILE` to write the outgoing packet to (pcap)")
 	for flag, values := range map[string][]string{
-		"protocol": craft.Protocols, "flags": craft.TCPFlags, "icmp": craft.ICMPKinds,
+		"protocol": pktgen.Protocols, "flags": pktgen.TCPFlags, "icmp": pktgen.ICMPKinds,
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -238,7 +238,7 @@ func traceSheet(t xdp.Trace) status.Sheet {
 			lines = append(lines, strings.TrimRight(fmt.Sprintf("%-10s%s", label, text), " "))
 		}
 	}
-	in := decode.Lines(t.In)
+	in := pktdump.Lines(t.In)
 	put("in", fmt.Sprintf("%s, %d bytes", t.Interface, len(t.In)))
 	put("", in...)
 	for i, s := range t.Steps {
@@ -251,7 +251,7 @@ func traceSheet(t xdp.Trace) status.Sheet {
 	put("verdict", verdictWords(t))
 	out := []string{}
 	if t.Verdict != "XDP_DROP" && !bytes.Equal(t.In, t.Out) {
-		out = decode.Lines(t.Out)
+		out = pktdump.Lines(t.Out)
 		put("out", fmt.Sprintf("%d bytes", len(t.Out)))
 		put("", out...)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/internal/wholefile"
+	"github.com/fairlead/fairlead/internal/atomicfile"
 )
 
 // plugins are the CNI plugins that container runtimes run.
@@ -46,5 +46,5 @@ func replace(from, to string) error {
 		return err
 	}
 	defer in.Close()
-	return wholefile.Write(to, 0o755, in)
+	return atomicfile.Write(to, 0o755, in)
 }

@@ -19,7 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/internal/webserve"
+	"github.com/fairlead/fairlead/internal/httpserver"
 )
 
 // DefaultRetry is a good value of Config.Retry.
@@ -137,7 +137,7 @@ func (s *Server) open(id service.ID, p *port) {
 			}
 			return
 		}
-		srv := webserve.Bound(&http.Server{Handler: s.answer(id, a.Is4()), ReadHeaderTimeout: readTimeout})
+		srv := httpserver.Bound(&http.Server{Handler: s.answer(id, a.Is4()), ReadHeaderTimeout: readTimeout})
 		p.listeners = append(p.listeners, listener{l, srv})
 		go func() {
 			if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/fake"
-	"github.com/fairlead/fairlead/internal/craft"
+	"github.com/fairlead/fairlead/internal/pktgen"
 	"github.com/fairlead/fairlead/lab/conformance"
 )
 
@@ -171,7 +171,7 @@ func (w way) leads(m service.Method, flow schedule.Flow, server netip.AddrPort) 
 // frameOf returns a flow's packet, with length bytes of IP packet.
 func frameOf(t *testing.T, flow schedule.Flow, opens bool, length int) []byte {
 	t.Helper()
-	p := craft.Packet{From: flow.Client, To: netip.AddrPortFrom(flow.VIP, flow.Port), Protocol: strings.ToLower(flow.Protocol.String()), Opens: opens}
+	p := pktgen.Packet{From: flow.Client, To: netip.AddrPortFrom(flow.VIP, flow.Port), Protocol: strings.ToLower(flow.Protocol.String()), Opens: opens}
 	if opens && flow.Protocol == service.TCP {
 		p.Flags = []string{"SYN"}
 	}

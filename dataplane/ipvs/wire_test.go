@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/internal/craft"
+	"github.com/fairlead/fairlead/internal/pktgen"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
@@ -59,7 +59,7 @@ func newWire(t *testing.T) *wire {
 	w.clients, w.servers = outside["client0"], outside["server0"]
 	testkit.Do(t, w.balancer, func() error { return w.neighbours() })
 	var err error
-	w.sentinel, err = craft.Packet{From: netip.MustParseAddrPort("10.9.0.2:9"), To: netip.AddrPortFrom(sentinelTo, 9), Protocol: "udp"}.Frame()
+	w.sentinel, err = pktgen.Packet{From: netip.MustParseAddrPort("10.9.0.2:9"), To: netip.AddrPortFrom(sentinelTo, 9), Protocol: "udp"}.Frame()
 	must(t, err)
 	return w
 }

@@ -13,7 +13,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/fairlead/fairlead/internal/wholefile"
+	"github.com/fairlead/fairlead/internal/atomicfile"
 )
 
 // Files is the set of values of one kind in a Dir, one file per value.
@@ -186,5 +186,5 @@ func replace(file string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
 	}
-	return wholefile.Write(file, 0o600, bytes.NewReader(text))
+	return atomicfile.Write(file, 0o600, bytes.NewReader(text))
 }

@@ -17,8 +17,8 @@ const module = "github.com/fairlead/fairlead"
 // pure are the packages that decide and compute: they depend only on their input, so that
 // tests and the simulator can run them unchanged.
 var pure = []string{"core/service", "core/proxy", "vdn", "vdn/file", "agent/doctor", "core/maglev", "core/schedule", "core/desired", "core/plan", "core/problem", "core/route", "core/health", "core/ring", "core/addresspool",
-	"advertise/l2/elect", "advertise/l2/wire", "lab/sim", "lab/sim/claim", "lab/sim/lvs", "lab/sim/beyond", "lab/sim/scenario",
-	"lab/sim/agenda", "lab/sim/resilient", "lab/sim/beyond/draw", "lab/sim/beyond/ecmp", "lab/sim/beyond/follow", "lab/sim/beyond/hierarchy", "lab/sim/beyond/rollout", "lab/sim/beyond/routing", "lab/sim/beyond/services", "lab/sim/beyond/tail"}
+	"advertise/l2/elect", "advertise/l2/wire", "lab/sim", "lab/sim/verdict", "lab/sim/lvs", "lab/sim/experiments", "lab/sim/scenario",
+	"lab/sim/eventqueue", "lab/sim/resilient", "lab/sim/experiments/draw", "lab/sim/experiments/ecmp", "lab/sim/experiments/follow", "lab/sim/experiments/hierarchy", "lab/sim/experiments/rollout", "lab/sim/experiments/routing", "lab/sim/experiments/services", "lab/sim/experiments/tail"}
 
 // outside is what a pure package must not import, directly or indirectly.
 var outside = []Ban{
@@ -114,8 +114,8 @@ var notInstalled = []Ban{
 // schedulers, which the simulator uses, and which the data planes run or are compared
 // with in tests.
 var shared = []Need{
-	{"core/schedule", []string{"lab/sim", "lab/sim/beyond/follow", "lab/sim/beyond/tail", "dataplane/fake", "lab/conformance", "dataplane/xdp", "dataplane/ipvs"}},
-	{"core/ring", []string{"lab/sim", "lab/sim/beyond/follow", "core/schedule", "dataplane/fake", "dataplane/xdp"}},
+	{"core/schedule", []string{"lab/sim", "lab/sim/experiments/follow", "lab/sim/experiments/tail", "dataplane/fake", "lab/conformance", "dataplane/xdp", "dataplane/ipvs"}},
+	{"core/ring", []string{"lab/sim", "lab/sim/experiments/follow", "core/schedule", "dataplane/fake", "dataplane/xdp"}},
 	{"core/maglev", []string{"core/ring"}},
 }
 

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/internal/version"
-	"github.com/fairlead/fairlead/lab/sim/claim"
+	"github.com/fairlead/fairlead/lab/sim/verdict"
 )
 
 // Report is one run of a benchmark. Its JSON field names are stable.
@@ -54,7 +54,7 @@ type Row struct {
 	// Met reports whether this run reached the goal.
 	Met *bool `json:"met,omitempty"`
 	// Mean is the estimated mean, if the runs are a sample of a larger population.
-	Mean *claim.Estimate `json:"mean,omitempty"`
+	Mean *verdict.Estimate `json:"mean,omitempty"`
 	// Raw is what was measured. If Over is not empty, Measured is Raw scaled by the first
 	// ratio in Over. Over has one ratio for each floor measured with the case.
 	Raw  *Spread `json:"raw,omitempty"`

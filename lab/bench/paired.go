@@ -8,7 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/fairlead/fairlead/lab/sim/claim"
+	"github.com/fairlead/fairlead/lab/sim/verdict"
 )
 
 // Spread summarizes several runs.
@@ -107,7 +107,7 @@ func Plain(name, unit string, all ...float64) Row {
 // interval.
 func Estimated(name, unit string, all ...float64) Row {
 	row := Plain(name, unit, all...)
-	mean := claim.Mean(all)
+	mean := verdict.Mean(all)
 	row.Mean = &mean
 	return row
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/load"
-	"github.com/fairlead/fairlead/lab/paper"
 	"github.com/fairlead/fairlead/lab/sandbox"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // StartLimit is how long any component may take to start.
@@ -34,7 +34,7 @@ type Options struct {
 	// Logs is the folder for the logs of all processes.
 	Logs string
 	// Paper is the network; pods are created later.
-	Paper paper.Options
+	Paper topology.Options
 	// NoBFD leaves BGP sessions to their hold time, which works on any busy machine.
 	NoBFD bool
 }
@@ -47,8 +47,8 @@ func (o Options) bfd() string { return fmt.Sprintf("--bfd=%t", !o.NoBFD) }
 type Cluster struct {
 	Lab *lab.Lab
 	// Services are those in the topology, Nodes the machines.
-	Services []*paper.Service
-	Nodes    []*paper.Node
+	Services []*topology.Service
+	Nodes    []*topology.Node
 	// ClientAddrs and ClientAddrs6 are the client's addresses.
 	ClientAddrs, ClientAddrs6 []netip.Addr
 
@@ -56,7 +56,7 @@ type Cluster struct {
 
 	mu        sync.Mutex
 	binary    string // of processes started from now on
-	net       *paper.Net
+	net       *topology.Net
 	processes map[string]*lab.Process // agents and similar, by name
 	servers   map[string]*load.Server // by pod
 	foreign   func() error            // stops an FRR or BIRD router
@@ -64,7 +64,7 @@ type Cluster struct {
 
 // New builds the network and starts the permanent components. It needs a sandbox.
 func New(ctx context.Context, o Options) (*Cluster, error) {
-	plan, err := paper.New(o.Paper)
+	plan, err := topology.New(o.Paper)
 	if err != nil {
 		return nil, err
 	}
@@ -102,14 +102,14 @@ func (c *Cluster) startAlways() error {
 }
 
 // reflectorAddrs are the addresses of the reflectors.
-var reflectorAddrs = map[string]netip.Addr{paper.Reflector: paper.ReflectorAddr, paper.Second: paper.SecondAddr}
+var reflectorAddrs = map[string]netip.Addr{topology.Reflector: topology.ReflectorAddr, topology.Second: topology.SecondAddr}
 
 // Reflectors are the names of those in the topology.
 func (c *Cluster) Reflectors() []string {
 	if c.opts.Paper.TwoReflectors {
-		return []string{paper.Reflector, paper.Second}
+		return []string{topology.Reflector, topology.Second}
 	}
-	return []string{paper.Reflector}
+	return []string{topology.Reflector}
 }
 
 // reflectors are the addresses of those in the topology, in the format of --peer.
@@ -123,16 +123,16 @@ func (c *Cluster) reflectors() string {
 
 // StartReflector starts one of the reflectors. The second one has a separate socket.
 func (c *Cluster) StartReflector(name string) error {
-	clients := []string{paper.Overlay.String()}
+	clients := []string{topology.Overlay.String()}
 	for _, node := range c.Nodes {
 		clients = append(clients, node.Addr.String())
 	}
-	return c.Start(name, name, "reflector", "--router-id", reflectorAddrs[name].String(), "--cluster-id", paper.ReflectorAddr.String(),
-		"--client-range", strings.Join(clients, ","), "--router-range", paper.RouterAddr.String(), "--socket", status.Socket(name), c.opts.bfd())
+	return c.Start(name, name, "reflector", "--router-id", reflectorAddrs[name].String(), "--cluster-id", topology.ReflectorAddr.String(),
+		"--client-range", strings.Join(clients, ","), "--router-range", topology.RouterAddr.String(), "--socket", status.Socket(name), c.opts.bfd())
 }
 
 // StartNode starts a node's agent, which is the DSR agent, with additional arguments.
-func (c *Cluster) StartNode(node *paper.Node, args ...string) error {
+func (c *Cluster) StartNode(node *topology.Node, args ...string) error {
 	return c.Start(node.Name, node.Name, append([]string{"agent", "--role", "dsr", "--node", node.Name,
 		"--manifest-dir", Manifests(all), "--bpffs", BPFFS(node.Name), "--socket", Socket(node.Name)}, args...)...)
 }
@@ -181,8 +181,8 @@ func (c *Cluster) Process(name string) *lab.Process {
 }
 
 // Serve starts the web server of a pod.
-func (c *Cluster) Serve(pod paper.Pod) error {
-	ln, err := c.Lab.Host(pod.Name).Listen("tcp", fmt.Sprintf(":%d", paper.ServerPort))
+func (c *Cluster) Serve(pod topology.Pod) error {
+	ln, err := c.Lab.Host(pod.Name).Listen("tcp", fmt.Sprintf(":%d", topology.ServerPort))
 	if err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (c *Cluster) Serve(pod paper.Pod) error {
 }
 
 // AddBalancer creates the pod of another load balancer, without starting its agent.
-func (c *Cluster) AddBalancer(ctx context.Context, service int) (paper.Pod, error) {
+func (c *Cluster) AddBalancer(ctx context.Context, service int) (topology.Pod, error) {
 	c.mu.Lock()
 	pod, part, err := c.net.AddBalancer(service)
 	c.mu.Unlock()
@@ -204,19 +204,19 @@ func (c *Cluster) AddBalancer(ctx context.Context, service int) (paper.Pod, erro
 }
 
 // StartBalancer starts a load balancer's agent in its pod, with additional arguments.
-func (c *Cluster) StartBalancer(pod paper.Pod, args ...string) error {
+func (c *Cluster) StartBalancer(pod topology.Pod, args ...string) error {
 	hops := pod.Node.Addr.String()
 	if pod.Node.Addr6.IsValid() {
 		hops += "," + pod.Node.Addr6.String()
 	}
 	return c.Start(pod.Name, pod.Name, append([]string{"agent", "--node", pod.Name,
-		"--manifest-dir", Manifests(c.Services[pod.Service].Name), "--interface", paper.Dev, "--next-hop", hops,
+		"--manifest-dir", Manifests(c.Services[pod.Service].Name), "--interface", topology.Dev, "--next-hop", hops,
 		"--peer", c.reflectors(), "--bpffs", BPFFS(pod.Name), "--socket", Socket(pod.Name), c.opts.bfd()}, args...)...)
 }
 
 // Route creates a pod, starts a load balancer in it, and waits until the router's kernel
 // sends it packets.
-func (c *Cluster) Route(ctx context.Context, service int, args ...string) (paper.Pod, error) {
+func (c *Cluster) Route(ctx context.Context, service int, args ...string) (topology.Pod, error) {
 	pod, err := c.AddBalancer(ctx, service)
 	if err != nil {
 		return pod, err
@@ -236,7 +236,7 @@ func (c *Cluster) Route(ctx context.Context, service int, args ...string) (paper
 
 // AddServer creates the pod of another backend with its web server; no load balancer
 // knows it yet.
-func (c *Cluster) AddServer(ctx context.Context, service int) (paper.Pod, error) {
+func (c *Cluster) AddServer(ctx context.Context, service int) (topology.Pod, error) {
 	pod, err := c.AddServerPod(ctx, service)
 	if err != nil {
 		return pod, err
@@ -245,7 +245,7 @@ func (c *Cluster) AddServer(ctx context.Context, service int) (paper.Pod, error)
 }
 
 // AddServerPod creates the pod of another backend with nothing in it.
-func (c *Cluster) AddServerPod(ctx context.Context, service int) (paper.Pod, error) {
+func (c *Cluster) AddServerPod(ctx context.Context, service int) (topology.Pod, error) {
 	c.mu.Lock()
 	pod, part := c.net.AddServer(service)
 	c.mu.Unlock()
@@ -253,13 +253,13 @@ func (c *Cluster) AddServerPod(ctx context.Context, service int) (paper.Pod, err
 }
 
 // Balancers returns the existing load balancer pods of a service.
-func (c *Cluster) Balancers(service int) []paper.Pod { return c.pods(true, service) }
+func (c *Cluster) Balancers(service int) []topology.Pod { return c.pods(true, service) }
 
 // Servers returns the existing backend pods of a service.
-func (c *Cluster) Servers(service int) []paper.Pod { return c.pods(false, service) }
+func (c *Cluster) Servers(service int) []topology.Pod { return c.pods(false, service) }
 
 // pods returns the load balancers or the backends of a service.
-func (c *Cluster) pods(balancers bool, service int) []paper.Pod {
+func (c *Cluster) pods(balancers bool, service int) []topology.Pod {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if balancers {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // EchoPort is a service's port for datagrams, and that of its backends.
@@ -27,7 +27,7 @@ type Manifest struct {
 }
 
 // Text returns the manifest of a service with its backends.
-func (m Manifest) Text(s *paper.Service, servers []paper.Pod) (string, error) {
+func (m Manifest) Text(s *topology.Service, servers []topology.Pod) (string, error) {
 	type endpoint struct {
 		Addr, Name, Node string
 		Draining         bool
@@ -38,7 +38,7 @@ func (m Manifest) Text(s *paper.Service, servers []paper.Pod) (string, error) {
 		Port, EchoPort    uint16
 		Endpoints         []endpoint
 	}{
-		Manifest: m, Name: s.Name, VIP: s.VIP.Addr().String(), Prefix: s.Prefix.String(), Port: paper.ServerPort, EchoPort: EchoPort,
+		Manifest: m, Name: s.Name, VIP: s.VIP.Addr().String(), Prefix: s.Prefix.String(), Port: topology.ServerPort, EchoPort: EchoPort,
 	}
 	for _, pod := range servers {
 		data.Endpoints = append(data.Endpoints, endpoint{pod.Addr.String(), pod.Name, pod.Node.Name, m.Draining[pod.Name]})

@@ -1,15 +1,15 @@
 package cluster
 
 import (
-	"github.com/fairlead/fairlead/lab/foreign"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/interop"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // The available upstream routers.
 const (
 	RouterFairlead = "fairlead"
-	RouterFRR      = string(foreign.FRR)
-	RouterBIRD     = string(foreign.BIRD)
+	RouterFRR      = string(interop.FRR)
+	RouterBIRD     = string(interop.BIRD)
 )
 
 // Routers lists them.
@@ -18,14 +18,14 @@ var Routers = []string{RouterFairlead, RouterFRR, RouterBIRD}
 // StartRouter starts the upstream router: our own, or FRR or BIRD with the same peers.
 func (c *Cluster) StartRouter() error {
 	if c.opts.Router == RouterFairlead {
-		return c.Start(paper.Router, paper.Router, "router", "--router-id", paper.RouterAddr.String(), "--peer", c.reflectors(), c.opts.bfd())
+		return c.Start(topology.Router, topology.Router, "router", "--router-id", topology.RouterAddr.String(), "--peer", c.reflectors(), c.opts.bfd())
 	}
-	var peers []foreign.Peer
+	var peers []interop.Peer
 	for _, name := range c.Reflectors() {
-		peers = append(peers, foreign.Peer{Address: reflectorAddrs[name], AS: paper.AS})
+		peers = append(peers, interop.Peer{Address: reflectorAddrs[name], AS: topology.AS})
 	}
-	d, err := foreign.Start(c.Lab.Host(paper.Router).Namespace(), foreign.Kind(c.opts.Router), foreign.Config{
-		AS: paper.AS, RouterID: paper.RouterAddr, LocalAddress: paper.RouterAddr, BFD: !c.opts.NoBFD, Peers: peers,
+	d, err := interop.Start(c.Lab.Host(topology.Router).Namespace(), interop.Kind(c.opts.Router), interop.Config{
+		AS: topology.AS, RouterID: topology.RouterAddr, LocalAddress: topology.RouterAddr, BFD: !c.opts.NoBFD, Peers: peers,
 	})
 	if err != nil {
 		return err

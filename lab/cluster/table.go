@@ -12,13 +12,13 @@ import (
 
 	"github.com/fairlead/fairlead/internal/netlist"
 	"github.com/fairlead/fairlead/lab"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/topology"
 	"github.com/fairlead/fairlead/router"
 )
 
 // Table returns the service routes in the router's kernel, regardless of which daemon installed them.
 func (c *Cluster) Table() ([]router.Route, error) {
-	host := c.Lab.Host(paper.Router)
+	host := c.Lab.Host(topology.Router)
 	if c.opts.Router == RouterFairlead {
 		t, err := router.New(router.Config{NetNS: host.Namespace().FD()})
 		if err != nil {
@@ -47,7 +47,7 @@ func (c *Cluster) Table() ([]router.Route, error) {
 }
 
 func (c *Cluster) isService(r netlink.Route) bool {
-	return slices.ContainsFunc(c.Services, func(s *paper.Service) bool { return r.Dst != nil && r.Dst.String() == s.Prefix.String() })
+	return slices.ContainsFunc(c.Services, func(s *topology.Service) bool { return r.Dst != nil && r.Dst.String() == s.Prefix.String() })
 }
 
 // kernelRoutes returns the router's IPv4 routes to a destination; nil for all.
@@ -57,7 +57,7 @@ func (c *Cluster) kernelRoutes(dst *net.IPNet) ([]netlink.Route, error) {
 		mask = netlink.RT_FILTER_DST
 	}
 	return netlist.Whole(func() ([]netlink.Route, error) {
-		return c.Lab.Host(paper.Router).Netlink().RouteListFiltered(unix.AF_INET, &netlink.Route{Dst: dst}, mask)
+		return c.Lab.Host(topology.Router).Netlink().RouteListFiltered(unix.AF_INET, &netlink.Route{Dst: dst}, mask)
 	})
 }
 
@@ -86,7 +86,7 @@ func (c *Cluster) RouterHas(service int, want []string) bool {
 
 // RouterLeadsTo reports whether the router's kernel forwards a service to the node of
 // this load balancer.
-func (c *Cluster) RouterLeadsTo(service int, pod paper.Pod) bool {
+func (c *Cluster) RouterLeadsTo(service int, pod topology.Pod) bool {
 	have, err := c.RouterHops(service)
 	return err == nil && slices.Contains(have, pod.Node.Addr.String())
 }

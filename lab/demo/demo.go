@@ -1,5 +1,5 @@
 // Package demo runs the whole system on one machine, with real traffic: the network of
-// lab/paper with real agents, reflector and router, and changes made under load, each of
+// lab/topology with real agents, reflector and router, and changes made under load, each of
 // which is measured. It implements fairlead-lab demo; the lab itself and the load are in
 // lab and lab/load.
 package demo

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 var update = flag.Bool("update", false, "rewrite the manifests of docs/scenarios/demo")
@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "rewrite the manifests of docs/scenarios
 // TestManifestsForScenarios checks that the manifests with which the documentation
 // queries the simulator are those of the demo.
 func TestManifestsForScenarios(t *testing.T) {
-	n, err := paper.New(paper.Default())
+	n, err := topology.New(topology.Default())
 	if err != nil {
 		t.Fatal(err)
 	}

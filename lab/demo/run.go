@@ -9,8 +9,8 @@ import (
 
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/load"
-	"github.com/fairlead/fairlead/lab/paper"
 	"github.com/fairlead/fairlead/lab/sandbox"
+	"github.com/fairlead/fairlead/lab/topology"
 	"github.com/fairlead/fairlead/router"
 )
 
@@ -115,7 +115,7 @@ func (r *runner) underLoad(ctx context.Context) (err error) {
 // connections that stay open all the time.
 func (r *runner) startLoad(ctx context.Context) (*load.Client, error) {
 	return load.Start(ctx, load.Config{
-		Dial: r.cluster.Lab.Host(paper.Client).Dial, Target: r.cluster.Services[mainService].VIP, Locals: r.cluster.ClientAddrs,
+		Dial: r.cluster.Lab.Host(topology.Client).Dial, Target: r.cluster.Services[mainService].VIP, Locals: r.cluster.ClientAddrs,
 		KeepAlive: 200, KeepAliveRate: 100, OneShotRate: 700,
 	})
 }
@@ -200,7 +200,7 @@ func (r *runner) keep(ctx context.Context) {
 	pid := sandbox.OuterPID()
 	r.logf("\nEverything stays up until you press Ctrl-C. To inspect it, in another terminal:\n"+
 		"  nsenter -t %s -m -p ip netns exec %s ip route\n"+
-		"  nsenter -t %s -m -p %s services --socket %s", pid, paper.Router, pid, r.Binary, cluster.Socket(r.cluster.Balancers(mainService)[0].Name))
+		"  nsenter -t %s -m -p %s services --socket %s", pid, topology.Router, pid, r.Binary, cluster.Socket(r.cluster.Balancers(mainService)[0].Name))
 	<-ctx.Done()
 }
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/fairlead/fairlead/lab/cluster"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // system is the cluster with the demo's services.
@@ -19,7 +19,7 @@ type system struct {
 func newSystem(ctx context.Context, o Options) (*system, error) {
 	c, err := cluster.New(ctx, cluster.Options{
 		Binary: o.Binary, Router: o.Router, Logs: o.Logs,
-		Paper: paper.Options{Services: make([]paper.ServiceOptions, 2), Nodes: max(4, o.Balancers+2)},
+		Paper: topology.Options{Services: make([]topology.ServiceOptions, 2), Nodes: max(4, o.Balancers+2)},
 	})
 	if err != nil {
 		return nil, err

@@ -1,6 +1,6 @@
 package sim
 
-import "github.com/fairlead/fairlead/lab/sim/agenda"
+import "github.com/fairlead/fairlead/lab/sim/eventqueue"
 
 // Time is a point in time or a duration in simulated time: seconds as floating point (the
 // clock of ns-2, whose rounding decides ties), or integer nanoseconds.
@@ -24,8 +24,8 @@ type head[T Time] struct {
 // in the order in which they were scheduled.
 type lane[T Time] struct {
 	delay      T
-	ring       []agenda.Entry[T, event] // its length is a power of two
-	head, tail int                      // ever increasing
+	ring       []eventqueue.Entry[T, event] // its length is a power of two
+	head, tail int                          // ever increasing
 }
 
 // lanesMost is the maximum number of delays with lanes. More distinct delays are hardly
@@ -41,7 +41,7 @@ type queue[T Time] struct {
 	seq   uint64
 	lanes []lane[T]
 	heads []head[T] // of lanes that are not empty, the first one last
-	loose agenda.Heap[T, event]
+	loose eventqueue.Heap[T, event]
 }
 
 // lane returns the lane for a delay.
@@ -53,7 +53,7 @@ func (q *queue[T]) lane(delay T) int32 {
 	}
 	l := lane[T]{delay: delay}
 	if len(q.lanes) < lanesMost {
-		l.ring = make([]agenda.Entry[T, event], 16)
+		l.ring = make([]eventqueue.Entry[T, event], 16)
 	}
 	q.lanes = append(q.lanes, l)
 	return int32(len(q.lanes) - 1)
@@ -81,7 +81,7 @@ func (q *queue[T]) after(l int32, e event) {
 }
 
 func (l *lane[T]) grow() {
-	all := make([]agenda.Entry[T, event], 2*len(l.ring))
+	all := make([]eventqueue.Entry[T, event], 2*len(l.ring))
 	for i := l.head; i < l.tail; i++ {
 		all[i&(len(all)-1)] = l.ring[i&(len(l.ring)-1)]
 	}
@@ -109,7 +109,7 @@ func (q *queue[T]) reserve() uint64 {
 
 // at schedules an event at any time that is not in the past.
 func (q *queue[T]) at(t T, seq uint64, e event) {
-	q.loose.Push(agenda.Entry[T, event]{At: t, Seq: seq, E: e})
+	q.loose.Push(eventqueue.Entry[T, event]{At: t, Seq: seq, E: e})
 }
 
 // next removes the first event and sets the clock to its time. It returns false if there
@@ -139,7 +139,7 @@ func (q *queue[T]) next(end T) (event, bool) {
 }
 
 // nextLoose handles a first event without a lane.
-func (q *queue[T]) nextLoose(first *agenda.Entry[T, event], end T) (event, bool) {
+func (q *queue[T]) nextLoose(first *eventqueue.Entry[T, event], end T) (event, bool) {
 	if first == nil || first.At >= end {
 		return event{}, false
 	}

@@ -6,17 +6,17 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/fairlead/fairlead/lab/sim/agenda"
+	"github.com/fairlead/fairlead/lab/sim/eventqueue"
 )
 
 // slowQueue is the reference model of the queue: a list that is sorted for every event.
 type slowQueue[T Time] struct {
 	now T
-	all []agenda.Entry[T, event]
+	all []eventqueue.Entry[T, event]
 }
 
 func (q *slowQueue[T]) next(end T) (event, bool) {
-	slices.SortFunc(q.all, func(a, b agenda.Entry[T, event]) int {
+	slices.SortFunc(q.all, func(a, b eventqueue.Entry[T, event]) int {
 		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Seq, b.Seq))
 	})
 	if len(q.all) == 0 || q.all[0].At >= end {
@@ -49,7 +49,7 @@ func compareQueues[T Time](t *testing.T, delays []T) {
 			} else {
 				fast.after(fast.lane(d), e)
 			}
-			slow.all = append(slow.all, agenda.Entry[T, event]{At: slow.now + d, Seq: fast.seq, E: e})
+			slow.all = append(slow.all, eventqueue.Entry[T, event]{At: slow.now + d, Seq: fast.seq, E: e})
 		}
 		end := delays[len(delays)-1] * T(5)
 		for step := range int32(2000) {

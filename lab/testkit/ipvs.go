@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/lab/guest"
 	"github.com/fairlead/fairlead/lab/sandbox"
+	"github.com/fairlead/fairlead/lab/uml"
 )
 
 // MainIPVS is Main for a package whose tests need a kernel with IPVS. If this kernel
@@ -21,7 +21,7 @@ import (
 // plain `go test`. Files that tests write are lost with the guest, except with -update
 // those in the package's folder. Without a guest the tests fail.
 func MainIPVS(m *testing.M) {
-	if guest.HasIPVS() {
+	if uml.HasIPVS() {
 		Main(m)
 	}
 	os.Exit(runInGuest())
@@ -35,11 +35,11 @@ func runInGuest() int {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 		defer stop()
 		argv := append([]string{"/proc/1/exe"}, os.Args[1:]...) // this program, as the guest's first process
-		o := guest.Options{Limit: guestLimit(os.Args)}
+		o := uml.Options{Limit: guestLimit(os.Args)}
 		if slices.Contains(os.Args, "-update") {
 			o.Writable = []string{"../.."}
 		}
-		status, err = guest.Run(ctx, o, argv...)
+		status, err = uml.Run(ctx, o, argv...)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

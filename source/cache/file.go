@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/internal/wholefile"
+	"github.com/fairlead/fairlead/internal/atomicfile"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/crd"
 )
@@ -113,7 +113,7 @@ func (st *state) write(file string) error {
 	if err != nil {
 		return err
 	}
-	return wholefile.Write(file, 0o600, bytes.NewReader(text))
+	return atomicfile.Write(file, 0o600, bytes.NewReader(text))
 }
 
 // writeAt writes a file with a modification time.

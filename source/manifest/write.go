@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fairlead/fairlead/internal/wholefile"
+	"github.com/fairlead/fairlead/internal/atomicfile"
 	"github.com/fairlead/fairlead/source/object"
 )
 
@@ -32,7 +32,7 @@ func WriteFile(dir, name string, objs ...runtime.Object) error {
 		text.WriteString("---\n")
 		text.Write(b)
 	}
-	return wholefile.Write(filepath.Join(dir, name), 0o644, &text)
+	return atomicfile.Write(filepath.Join(dir, name), 0o644, &text)
 }
 
 // typed returns a copy of an object with its kind and apiVersion.

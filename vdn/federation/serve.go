@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlead/fairlead/internal/webserve"
+	"github.com/fairlead/fairlead/internal/httpserver"
 	"github.com/fairlead/fairlead/vdn"
 )
 
@@ -32,7 +32,7 @@ func (f *Federation) Serve(ctx context.Context, l net.Listener) error {
 		MaxHeaderBytes:    1 << 14,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
-	return webserve.Until(ctx, s, tls.NewListener(l, f.ring.asServer()))
+	return httpserver.Until(ctx, s, tls.NewListener(l, f.ring.asServer()))
 }
 
 // offer responds with what is shared with the client: immediately, or if ?wait is given and

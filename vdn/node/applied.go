@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/fairlead/fairlead/internal/webserve"
+	"github.com/fairlead/fairlead/internal/httpserver"
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
@@ -49,7 +49,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("GET /status", d.answerStatus)
 	mux.HandleFunc("GET /node", func(w http.ResponseWriter, _ *http.Request) { tell(w, http.StatusOK, "name", d.cfg.Node.Name) })
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
-	return webserve.Until(ctx, srv, l)
+	return httpserver.Until(ctx, srv, l)
 }
 
 func (d *Daemon) answer(w http.ResponseWriter, r *http.Request) {

@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/fairlead/fairlead/internal/wholefile"
+	"github.com/fairlead/fairlead/internal/atomicfile"
 	"github.com/fairlead/fairlead/vdn"
 )
 
@@ -28,7 +28,7 @@ func writeJSON(file string, value any) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
 	}
-	return wholefile.Write(file, 0o600, bytes.NewReader(text))
+	return atomicfile.Write(file, 0o600, bytes.NewReader(text))
 }
 
 // restore returns the cached plan, or nil.

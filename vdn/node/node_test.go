@@ -20,8 +20,8 @@ import (
 	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/domain"
-	"github.com/fairlead/fairlead/lab/pour"
 	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/throughput"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/client"
 	"github.com/fairlead/fairlead/vdn/enforce"
@@ -233,7 +233,7 @@ func TestPodsAreEnforced(t *testing.T) {
 			t.Errorf("applied?%s: status %d, want %d", query, got, want)
 		}
 	}
-	sink, err := pour.Listen(w.Host("b1"), 9)
+	sink, err := throughput.Listen(w.Host("b1"), 9)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +316,7 @@ func TestThePlanIsKeptOnceItCanBe(t *testing.T) {
 func TestTheControllerIsAway(t *testing.T) {
 	w := newWorld(t)
 	d := w.start("n1", false)
-	sink, err := pour.Listen(w.Host("b1"), 9)
+	sink, err := throughput.Listen(w.Host("b1"), 9)
 	if err != nil {
 		t.Fatal(err)
 	}

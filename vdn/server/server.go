@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fairlead/fairlead/internal/webserve"
+	"github.com/fairlead/fairlead/internal/httpserver"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/access"
 	"github.com/fairlead/fairlead/vdn/audit"
@@ -90,7 +90,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	return webserve.Until(ctx, srv, l)
+	return httpserver.Until(ctx, srv, l)
 }
 
 // Peers returns the domains that networks are exchanged with, with their last offers.

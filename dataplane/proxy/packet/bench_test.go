@@ -5,14 +5,14 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/fairlead/fairlead/internal/craft"
+	"github.com/fairlead/fairlead/internal/pktgen"
 )
 
 // BenchmarkPassing measures the cost for packets that are for no service, compared with a
 // program that does nothing.
 func BenchmarkPassing(b *testing.B) {
 	objects := loadAlone(b)
-	p := craft.Packet{From: family(false).at(clientAddr, 4000), To: family(false).at(podAAddr, 22), Protocol: "tcp", Payload: 100}
+	p := pktgen.Packet{From: family(false).at(clientAddr, 4000), To: family(false).at(podAAddr, 22), Protocol: "tcp", Payload: 100}
 	frame, err := p.Frame()
 	if err != nil {
 		b.Fatal(err)

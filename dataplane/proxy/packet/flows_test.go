@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/internal/craft"
+	"github.com/fairlead/fairlead/internal/pktgen"
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
@@ -70,8 +70,8 @@ func TestClosedConnection(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "A", "A")
 		vip, client, target := v6.at(clusterIP, 80), v6.at(podCAddr, 4000), v6.at(podAAddr, 8080)
-		fin := func(from, to netip.AddrPort) craft.Packet {
-			return craft.Packet{From: from, To: to, Protocol: "tcp", Flags: []string{"FIN", "ACK"}}
+		fin := func(from, to netip.AddrPort) pktgen.Packet {
+			return pktgen.Packet{From: from, To: to, Protocol: "tcp", Flags: []string{"FIN", "ACK"}}
 		}
 		w.pass("it opens", fromPodC, syn(client, vip), syn(client, target), untouched)
 		w.pass("an answer", toPodC, ack(target, client), ack(vip, client), untouched)
@@ -84,8 +84,8 @@ func TestClosedConnection(t *testing.T) {
 	})
 }
 
-func rst(from, to netip.AddrPort) craft.Packet {
-	return craft.Packet{From: from, To: to, Protocol: "tcp", Flags: []string{"RST"}}
+func rst(from, to netip.AddrPort) pktgen.Packet {
+	return pktgen.Packet{From: from, To: to, Protocol: "tcp", Flags: []string{"RST"}}
 }
 
 func older(ticks uint32) func(*packetTuple, *packetPacketFlow) bool {
@@ -98,13 +98,13 @@ func TestReset(t *testing.T) {
 		w.forgetAll()
 		w.expose(v6, "A", "A")
 		vip, client, target := v6.at(clusterIP, 80), v6.at(podCAddr, 4000), v6.at(podAAddr, 8080)
-		toTarget := func(name string, packet func(from, to netip.AddrPort) craft.Packet) {
+		toTarget := func(name string, packet func(from, to netip.AddrPort) pktgen.Packet) {
 			w.pass(name, fromPodC, packet(client, vip), packet(client, target), untouched)
 		}
-		toClient := func(name string, packet func(from, to netip.AddrPort) craft.Packet) {
+		toClient := func(name string, packet func(from, to netip.AddrPort) pktgen.Packet) {
 			w.pass(name, toPodC, packet(target, client), packet(vip, client), untouched)
 		}
-		type way func(string, func(from, to netip.AddrPort) craft.Packet)
+		type way func(string, func(from, to netip.AddrPort) pktgen.Packet)
 		toTarget("it opens", syn)
 		toClient("an answer", ack)
 		toTarget("more", ack)

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/core/proxy"
-	"github.com/fairlead/fairlead/internal/craft"
+	"github.com/fairlead/fairlead/internal/pktgen"
 )
 
 // mapped puts an IPv4 frame's transport after an IPv6 header with the same addresses, as
@@ -79,7 +79,7 @@ func TestNobodyIsAnswered(t *testing.T) {
 func TestQuoteIsWhatWasSent(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "", "")
-		frame := w.frame(craft.Packet{From: v6.at(clientAddr, 4000), To: v6.at(clusterIP, 80), Protocol: "udp", Payload: 10})
+		frame := w.frame(pktgen.Packet{From: v6.at(clientAddr, 4000), To: v6.at(clusterIP, 80), Protocol: "udp", Payload: 10})
 		udp := len(frame) - 18
 		for _, check := range []uint16{0xffff, 0x1234, 0} {
 			binary.BigEndian.PutUint16(frame[udp+6:], check)

@@ -15,8 +15,8 @@ import (
 
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/internal/craft"
-	"github.com/fairlead/fairlead/internal/decode"
+	"github.com/fairlead/fairlead/internal/pktdump"
+	"github.com/fairlead/fairlead/internal/pktgen"
 	"github.com/fairlead/fairlead/lab/testnet"
 )
 
@@ -50,7 +50,7 @@ func (w *world) run(where at, frame []byte) (verdict int, out []byte) {
 	return testnet.Run(w.t, w.nodeA, w.half.obj.hooked()[where.program].Program, device.Attrs().Index, frame)
 }
 
-func (w *world) frame(p craft.Packet) []byte {
+func (w *world) frame(p pktgen.Packet) []byte {
 	w.t.Helper()
 	b, err := p.Frame()
 	if err != nil {
@@ -60,7 +60,7 @@ func (w *world) frame(p craft.Packet) []byte {
 }
 
 // pass passes a packet to a program and expects another. edits apply to both.
-func (w *world) pass(name string, where at, in, out craft.Packet, verdict int, edits ...func([]byte) []byte) {
+func (w *world) pass(name string, where at, in, out pktgen.Packet, verdict int, edits ...func([]byte) []byte) {
 	w.t.Helper()
 	frame, want := w.frame(in), w.frame(out)
 	for _, edit := range edits {
@@ -78,7 +78,7 @@ func (w *world) pass(name string, where at, in, out craft.Packet, verdict int, e
 
 func dump(b []byte) string {
 	frame := append(make([]byte, 12), b...)
-	return gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default).Dump() + decode.Line(frame)
+	return gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default).Dump() + pktdump.Line(frame)
 }
 
 // source returns the source of a frame.
@@ -153,15 +153,15 @@ func TestProtocols(t *testing.T) {
 			{"SCTP behind a long header", "sctp", longHeader},
 		} {
 			w.exposeAll(v6, "A")
-			first := func(from, to netip.AddrPort, ttl int) craft.Packet {
-				p := craft.Packet{From: from, To: to, Protocol: tc.protocol, TTL: ttl, Payload: 5, Opens: true}
+			first := func(from, to netip.AddrPort, ttl int) pktgen.Packet {
+				p := pktgen.Packet{From: from, To: to, Protocol: tc.protocol, TTL: ttl, Payload: 5, Opens: true}
 				if tc.protocol == "tcp" {
 					p.Flags = []string{"SYN"}
 				}
 				return p
 			}
-			next := func(from, to netip.AddrPort, ttl int) craft.Packet {
-				return craft.Packet{From: from, To: to, Protocol: tc.protocol, TTL: ttl, Payload: 1001}
+			next := func(from, to netip.AddrPort, ttl int) pktgen.Packet {
+				return pktgen.Packet{From: from, To: to, Protocol: tc.protocol, TTL: ttl, Payload: 1001}
 			}
 			port := uint16(4000 + i)
 			pod, target := v6.at(podCAddr, port), v6.at(podAAddr, 8080)
@@ -178,7 +178,7 @@ func TestProtocols(t *testing.T) {
 	})
 }
 
-type crafter func(from, to netip.AddrPort, ttl int) craft.Packet
+type crafter func(from, to netip.AddrPort, ttl int) pktgen.Packet
 
 // masked has an outside client of a pod on another node.
 func (w *world) masked(v6 family, name string, edit func([]byte) []byte, first, next crafter, port uint16) {
@@ -217,12 +217,12 @@ func (w *world) looped(v6 family, name string, edit func([]byte) []byte, first, 
 	w.pass(name+" to the node itself continues", toNetwork, next(node, vip, 64), next(client, server, 64), sent, edit)
 }
 
-func syn(from, to netip.AddrPort) craft.Packet {
-	return craft.Packet{From: from, To: to, Protocol: "tcp", Flags: []string{"SYN"}}
+func syn(from, to netip.AddrPort) pktgen.Packet {
+	return pktgen.Packet{From: from, To: to, Protocol: "tcp", Flags: []string{"SYN"}}
 }
 
-func ack(from, to netip.AddrPort) craft.Packet {
-	return craft.Packet{From: from, To: to, Protocol: "tcp", Payload: 10}
+func ack(from, to netip.AddrPort) pktgen.Packet {
+	return pktgen.Packet{From: from, To: to, Protocol: "tcp", Payload: 10}
 }
 
 // TestSameToTheTarget: a client uses one port for two services with the same endpoint,
@@ -257,8 +257,8 @@ func TestConnectionPastTheService(t *testing.T) {
 }
 
 // accept is the SYN-ACK for syn.
-func accept(from, to netip.AddrPort) craft.Packet {
-	return craft.Packet{From: from, To: to, Protocol: "tcp", Flags: []string{"SYN", "ACK"}, Ack: 2, Payload: 10}
+func accept(from, to netip.AddrPort) pktgen.Packet {
+	return pktgen.Packet{From: from, To: to, Protocol: "tcp", Flags: []string{"SYN", "ACK"}, Ack: 2, Payload: 10}
 }
 
 // TestForgedSYNDuringAHandshake: anyone can send a SYN to the endpoint, with the address
@@ -326,7 +326,7 @@ func TestCutFrames(t *testing.T) {
 			shortest = 14 + 40
 		}
 		for _, protocol := range []string{"tcp", "udp", "sctp"} {
-			p := craft.Packet{From: v6.at(clientAddr, 4000), To: v6.at(clusterIP, 80), Protocol: protocol, Payload: 30, Opens: true}
+			p := pktgen.Packet{From: v6.at(clientAddr, 4000), To: v6.at(clusterIP, 80), Protocol: protocol, Payload: 30, Opens: true}
 			if protocol == "tcp" {
 				p.Flags = []string{"SYN"}
 			}

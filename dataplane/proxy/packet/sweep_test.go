@@ -12,12 +12,12 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
-	"github.com/fairlead/fairlead/internal/craft"
+	"github.com/fairlead/fairlead/internal/pktgen"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-func datagram(from, to netip.AddrPort) craft.Packet {
-	return craft.Packet{From: from, To: to, Protocol: "udp", Payload: 10}
+func datagram(from, to netip.AddrPort) pktgen.Packet {
+	return pktgen.Packet{From: from, To: to, Protocol: "udp", Payload: 10}
 }
 
 // age makes entries that are this many ticks older than their timeout.
@@ -61,7 +61,7 @@ func TestOverIsWhatTheProgramsKnowNoMore(t *testing.T) {
 		w.expose(v6, "A", "A")
 		r := rand.New(rand.NewPCG(1, 2))
 		vip := v6.at(clusterIP, 80)
-		next := func(i int) (opens, goesOn craft.Packet) {
+		next := func(i int) (opens, goesOn pktgen.Packet) {
 			client := v6.at(podCAddr, uint16(4000+i))
 			if i%3 == 0 {
 				return datagram(client, vip), datagram(client, vip)

@@ -9,9 +9,9 @@ import (
 
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/cluster"
-	"github.com/fairlead/fairlead/lab/paper"
-	"github.com/fairlead/fairlead/lab/sim/beyond"
+	"github.com/fairlead/fairlead/lab/sim/experiments"
 	"github.com/fairlead/fairlead/lab/sim/scenario"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // drains is how long queues have to empty after the load, in the lab and in the
@@ -67,7 +67,7 @@ func (r *Result) add(ctx context.Context, s *system, o Options, balancers int, c
 
 // measure runs one case in the lab.
 func (s *system) measure(ctx context.Context, o Options, row *Row, cut bool) error {
-	from, err := open(s.Lab.Host(paper.Client), s.ClientAddrs, s.Services[0].VIP, o.Flows)
+	from, err := open(s.Lab.Host(topology.Client), s.ClientAddrs, s.Services[0].VIP, o.Flows)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (s *system) cut(ctx context.Context, gone chan<- time.Duration) error {
 		})
 		gone <- max(0, at.Sub(began)) // if it never does, FailedProcess or the loss shows it
 	}()
-	return s.Lab.Cut(pod.Name, paper.Dev)
+	return s.Lab.Cut(pod.Name, topology.Dev)
 }
 
 // noticed is the time that BFD takes to detect a disconnected load balancer: the i-th of
@@ -139,7 +139,7 @@ func (r *Result) predict(ctx context.Context, o Options, row *Row, balancers int
 			return err
 		}
 		e := c.Experiment()
-		result, err := e.Run(beyond.NewRun(ctx, &e, uint32(seed+1), 1, nil))
+		result, err := e.Run(experiments.NewRun(ctx, &e, uint32(seed+1), 1, nil))
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/cluster"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // servers is the number of backends of the service.
@@ -30,7 +30,7 @@ func linkBits(ctx context.Context, o Options) (bits float64, err error) {
 	l, err := lab.Build(ctx, lab.Topology{
 		Hosts: []lab.HostSpec{{Name: "a"}, {Name: "b"}},
 		Links: []lab.Link{{
-			A: lab.At("a", "eth0", "10.1.1.2/24").Shaped(paper.ServiceShape(o.LinkRate, netip.MustParsePrefix("10.1.1.0/24"))),
+			A: lab.At("a", "eth0", "10.1.1.2/24").Shaped(topology.ServiceShape(o.LinkRate, netip.MustParsePrefix("10.1.1.0/24"))),
 			B: lab.At("b", "eth0", there+"/24"),
 		}},
 	})
@@ -43,7 +43,7 @@ func linkBits(ctx context.Context, o Options) (bits float64, err error) {
 		return 0, err
 	}
 	defer sink.close()
-	s, err := open(l.Host("a"), []netip.Addr{netip.MustParseAddr("10.1.1.2")}, netip.AddrPortFrom(netip.MustParseAddr(there), paper.ServerPort), 1)
+	s, err := open(l.Host("a"), []netip.Addr{netip.MustParseAddr("10.1.1.2")}, netip.AddrPortFrom(netip.MustParseAddr(there), topology.ServerPort), 1)
 	if err != nil {
 		return 0, err
 	}
@@ -86,7 +86,7 @@ type system struct {
 func newSystem(ctx context.Context, o Options) (s *system, err error) {
 	c, err := cluster.New(ctx, cluster.Options{
 		Binary: o.Binary, Router: cluster.RouterFairlead, Logs: o.Logs,
-		Paper: paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: o.Balancers + 1, BalancerRate: o.LinkRate},
+		Paper: topology.Options{Services: make([]topology.ServiceOptions, 1), Nodes: o.Balancers + 1, BalancerRate: o.LinkRate},
 	})
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ metadata:
 addressType: IPv4
 ports: [{port: %[4]d, protocol: UDP}]
 endpoints:
-`, svc.Name, svc.Prefix, svc.VIP.Addr(), paper.ServerPort)
+`, svc.Name, svc.Prefix, svc.VIP.Addr(), topology.ServerPort)
 	for _, pod := range s.Servers(0) {
 		fmt.Fprintf(&b, "- {addresses: [%s], nodeName: %s, conditions: {ready: true}}\n", pod.Addr, pod.Node.Name)
 	}
@@ -168,7 +168,7 @@ type sink struct {
 }
 
 func listen(h *lab.Host) (*sink, error) {
-	c, err := h.ListenPacket("udp", fmt.Sprintf(":%d", paper.ServerPort))
+	c, err := h.ListenPacket("udp", fmt.Sprintf(":%d", topology.ServerPort))
 	if err != nil {
 		return nil, err
 	}

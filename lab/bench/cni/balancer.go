@@ -21,7 +21,7 @@ import (
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/cluster"
-	"github.com/fairlead/fairlead/lab/sites"
+	"github.com/fairlead/fairlead/lab/multisite"
 )
 
 const (
@@ -87,7 +87,7 @@ func balancer(ctx context.Context, o Options, r *Result) (err error) {
 			return fmt.Errorf("servers in %s: %w", kind, err)
 		}
 		for i, maker := range makers {
-			b := &balanced{kind: kind, maker: maker, vip: sites.Nth(n.Daejeon.Bridge(15), 1+len(all)), servers: servers}
+			b := &balanced{kind: kind, maker: maker, vip: multisite.Nth(n.Daejeon.Bridge(15), 1+len(all)), servers: servers}
 			if err := n.balance(ctx, b, balancerPod+i); err != nil {
 				return fmt.Errorf("balancer %s: %w", b.name(), err)
 			}

@@ -13,9 +13,9 @@ import (
 
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/cluster"
+	"github.com/fairlead/fairlead/lab/multisite"
 	"github.com/fairlead/fairlead/lab/pki"
 	"github.com/fairlead/fairlead/lab/sandbox"
-	"github.com/fairlead/fairlead/lab/sites"
 	"github.com/fairlead/fairlead/vdn"
 )
 
@@ -39,11 +39,11 @@ func federation(ctx context.Context, o Options, r *Result) (err error) {
 		r.Note("federation: skipped, fairlead-cni was not found next to the binary")
 		return nil
 	}
-	s, err := sites.New(ctx)
+	s, err := multisite.New(ctx)
 	if err != nil {
 		return err
 	}
-	n := &network{Sites: s, o: o, controllers: map[*sites.Site]*controller{}}
+	n := &network{Sites: s, o: o, controllers: map[*multisite.Site]*controller{}}
 	defer func() { err = errors.Join(err, n.Close(), os.RemoveAll(pins)) }()
 	if err := n.Limit(uint64(federated)); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (n *network) domains(ctx context.Context) (from, to place, err error) {
 	if err != nil {
 		return from, to, err
 	}
-	places := map[*sites.Site]*place{n.Daejeon: &from, n.Busan: &to}
+	places := map[*multisite.Site]*place{n.Daejeon: &from, n.Busan: &to}
 	for site, p := range places {
 		if err := certify(authority, site); err != nil {
 			return from, to, err
@@ -144,19 +144,19 @@ func (n *network) domains(ctx context.Context) (from, to place, err error) {
 const refusedPort = 7
 
 // federationArgs returns a controller's flags for its certificate and its listen address.
-func federationArgs(authority *pki.Authority, site *sites.Site) []string {
+func federationArgs(authority *pki.Authority, site *multisite.Site) []string {
 	return []string{
 		"--federation-listen", federationAt(site), "--federation-cert", authority.Crt(site.Domain()),
 		"--federation-key", authority.Key(site.Domain()), "--federation-ca", authority.Crt("ca"),
 	}
 }
 
-func federationAt(site *sites.Site) string {
+func federationAt(site *multisite.Site) string {
 	return netip.AddrPortFrom(site.NodeAddr, federationPort).String()
 }
 
 // certify issues a site's certificate.
-func certify(authority *pki.Authority, site *sites.Site) error {
+func certify(authority *pki.Authority, site *multisite.Site) error {
 	cert, key, err := authority.Issue(&x509.Certificate{DNSNames: []string{site.Domain()}})
 	if err != nil {
 		return err
@@ -165,8 +165,8 @@ func certify(authority *pki.Authority, site *sites.Site) error {
 }
 
 // enforce starts the VDN agents of a site's node and gateway.
-func (n *network) enforce(site *sites.Site) error {
-	for host, uplinks := range map[string][]string{site.Node: {sites.NodeDev}, site.Gateway: {"node", sites.WANDev}} {
+func (n *network) enforce(site *multisite.Site) error {
+	for host, uplinks := range map[string][]string{site.Node: {multisite.NodeDev}, site.Gateway: {"node", multisite.WANDev}} {
 		args := []string{
 			"vdn", "agent", "--name", host, "--controller", n.controllers[site].url, "--bpffs", filepath.Join(pins, host),
 			"--data", filepath.Join(n.controllers[site].folder, host), "--socket", filepath.Join(n.controllers[site].folder, host+".sock"),
@@ -186,7 +186,7 @@ func (n *network) enforce(site *sites.Site) error {
 
 // enforced waits until a site's node and gateway have applied their controller's state,
 // and the node guards the pod.
-func (n *network) enforced(ctx context.Context, site *sites.Site) error {
+func (n *network) enforced(ctx context.Context, site *multisite.Site) error {
 	var v vdn.View
 	_, ok := cluster.Await(ctx, 50*time.Millisecond, cluster.StartLimit, func() bool {
 		var err error
@@ -209,7 +209,7 @@ func (n *network) enforced(ctx context.Context, site *sites.Site) error {
 
 // allow registers the domains with each other, and lets their networks reach each other.
 func (n *network) allow(ctx context.Context) error {
-	for site, other := range map[*sites.Site]*sites.Site{n.Daejeon: n.Busan, n.Busan: n.Daejeon} {
+	for site, other := range map[*multisite.Site]*multisite.Site{n.Daejeon: n.Busan, n.Busan: n.Daejeon} {
 		asks := n.controllers[site].asks
 		peer := vdn.Peer{Domain: other.Domain(), URL: "https://" + federationAt(other), NextHops: []netip.Addr{other.WANAddr}}
 		if err := asks.PutPeer(ctx, peer); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/lab"
-	"github.com/fairlead/fairlead/lab/sites"
+	"github.com/fairlead/fairlead/lab/multisite"
 )
 
 // Kinds of networks that a pod can be attached to.
@@ -49,24 +49,24 @@ type place struct {
 
 // network contains pods of every kind at both sites.
 type network struct {
-	*sites.Sites
+	*multisite.Sites
 	o Options
 	// from contains Daejeon's pods by kind, to contains Busan's.
 	from, to map[string]place
 	// forwarders contains the PIDs of the TunUDP processes.
 	forwarders []int
 	// controllers contains the controllers that the plugin queries.
-	controllers map[*sites.Site]*controller
+	controllers map[*multisite.Site]*controller
 }
 
 // newNetwork builds the sites with a pod of every kind at each of them.
 func newNetwork(ctx context.Context, o Options) (*network, error) {
-	s, err := sites.New(ctx)
+	s, err := multisite.New(ctx)
 	if err != nil {
 		return nil, err
 	}
-	n := &network{Sites: s, o: o, from: map[string]place{}, to: map[string]place{}, controllers: map[*sites.Site]*controller{}}
-	for site, places := range map[*sites.Site]map[string]place{s.Daejeon: n.from, s.Busan: n.to} {
+	n := &network{Sites: s, o: o, from: map[string]place{}, to: map[string]place{}, controllers: map[*multisite.Site]*controller{}}
+	for site, places := range map[*multisite.Site]map[string]place{s.Daejeon: n.from, s.Busan: n.to} {
 		if err := n.populate(ctx, site, places); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", site.Name, err), s.Close())
 		}
@@ -75,7 +75,7 @@ func newNetwork(ctx context.Context, o Options) (*network, error) {
 }
 
 // populate creates a site's pods.
-func (n *network) populate(ctx context.Context, site *sites.Site, places map[string]place) (err error) {
+func (n *network) populate(ctx context.Context, site *multisite.Site, places map[string]place) (err error) {
 	if err := n.bridges(ctx, site); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (n *network) populate(ctx context.Context, site *sites.Site, places map[str
 }
 
 // pod creates the pod of a kind. For Host it is the node itself.
-func (n *network) pod(ctx context.Context, site *sites.Site, kind string) (place, error) {
+func (n *network) pod(ctx context.Context, site *multisite.Site, kind string) (place, error) {
 	name := site.Name + "-" + kind
 	switch {
 	case kind == Host:
@@ -112,11 +112,11 @@ func (n *network) pod(ctx context.Context, site *sites.Site, kind string) (place
 const firstPod = 10
 
 // direct creates a pod that gets one of the node's devices, or a device on top of one.
-func (n *network) direct(ctx context.Context, site *sites.Site, name string, subnet netip.Prefix, wire func(node, pod *lab.Host) error) (place, error) {
+func (n *network) direct(ctx context.Context, site *multisite.Site, name string, subnet netip.Prefix, wire func(node, pod *lab.Host) error) (place, error) {
 	if err := n.Lab.Add(ctx, lab.Topology{Hosts: []lab.HostSpec{{Name: name, Is: "pod"}}}); err != nil {
 		return place{}, err
 	}
-	p := place{n.Lab.Host(name), sites.Nth(subnet, firstPod)}
+	p := place{n.Lab.Host(name), multisite.Nth(subnet, firstPod)}
 	if err := wire(n.Lab.Host(site.Node), p.host); err != nil {
 		return p, err
 	}
@@ -131,13 +131,13 @@ func (n *network) direct(ctx context.Context, site *sites.Site, name string, sub
 	if err := h.LinkSetUp(dev); err != nil {
 		return p, err
 	}
-	return p, h.RouteAdd(&netlink.Route{LinkIndex: dev.Attrs().Index, Gw: sites.Nth(subnet, 1).AsSlice()})
+	return p, h.RouteAdd(&netlink.Route{LinkIndex: dev.Attrs().Index, Gw: multisite.Nth(subnet, 1).AsSlice()})
 }
 
 // addMacvlan adds a macvlan device on the node's device to a pod, as the reference plugin
 // macvlan does.
 func addMacvlan(node, pod *lab.Host) error {
-	parent, err := node.Netlink().LinkByName(sites.NodeDev)
+	parent, err := node.Netlink().LinkByName(multisite.NodeDev)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func addMacvlan(node, pod *lab.Host) error {
 // giveDevice moves the node's spare device into a pod, as the reference plugin
 // host-device does.
 func giveDevice(node, pod *lab.Host) error {
-	dev, err := node.Netlink().LinkByName(sites.SpareDev)
+	dev, err := node.Netlink().LinkByName(multisite.SpareDev)
 	if err != nil {
 		return err
 	}
@@ -162,17 +162,17 @@ func giveDevice(node, pod *lab.Host) error {
 	if err := node.Netlink().LinkSetNsFd(dev, pod.Namespace().FD()); err != nil {
 		return err
 	}
-	if dev, err = pod.Netlink().LinkByName(sites.SpareDev); err != nil {
+	if dev, err = pod.Netlink().LinkByName(multisite.SpareDev); err != nil {
 		return err
 	}
 	return pod.Netlink().LinkSetName(dev, podDev)
 }
 
 // bridges creates the bridges of a site's node and the routes to those of the other site.
-func (n *network) bridges(ctx context.Context, site *sites.Site) error {
+func (n *network) bridges(ctx context.Context, site *multisite.Site) error {
 	node := n.Lab.Host(site.Node)
 	for kind, i := range behind {
-		if err := addBridge(node.Netlink(), bridgeOf(kind), mtus[kind], sites.Nth(site.Bridge(i), 1)); err != nil {
+		if err := addBridge(node.Netlink(), bridgeOf(kind), mtus[kind], multisite.Nth(site.Bridge(i), 1)); err != nil {
 			return fmt.Errorf("bridge of %s: %w", kind, err)
 		}
 	}
@@ -206,17 +206,17 @@ func addBridge(h *netlink.Handle, name string, mtu int, addr netip.Addr) error {
 // bridged creates a pod behind a bridge, with the given last byte of its address, as the
 // reference plugin bridge does. If balancer is set, the pod forwards packets and its
 // interface is prepared for XDP.
-func (n *network) bridged(ctx context.Context, site *sites.Site, kind, name string, last int, balancer bool) (place, error) {
+func (n *network) bridged(ctx context.Context, site *multisite.Site, kind, name string, last int, balancer bool) (place, error) {
 	subnet, i := site.Bridge(behind[kind]), behind[kind]
 	port := lab.At(site.Node, fmt.Sprintf("pod%d-%d", i, last))
 	if balancer {
 		port = port.ForXDP()
 	}
-	addr := sites.Nth(subnet, last)
+	addr := multisite.Nth(subnet, last)
 	err := n.Lab.Add(ctx, lab.Topology{
 		Hosts: []lab.HostSpec{{Name: name, Is: "pod", Forward: balancer}},
 		Links: []lab.Link{{
-			A:   lab.At(name, podDev, netip.PrefixFrom(addr, subnet.Bits()).String()).Via(sites.Nth(subnet, 1).String(), "default"),
+			A:   lab.At(name, podDev, netip.PrefixFrom(addr, subnet.Bits()).String()).Via(multisite.Nth(subnet, 1).String(), "default"),
 			B:   port,
 			MTU: mtus[kind],
 		}},
@@ -237,14 +237,14 @@ func (n *network) bridged(ctx context.Context, site *sites.Site, kind, name stri
 }
 
 // vtep returns the MAC address and the overlay address of a site's VXLAN endpoint.
-func vtep(s *sites.Site) (net.HardwareAddr, netip.Addr) {
+func vtep(s *multisite.Site) (net.HardwareAddr, netip.Addr) {
 	return net.HardwareAddr{2, 0, 0, 0, 0, byte(s.Number)}, s.Bridge(behind[VXLAN]).Addr()
 }
 
 // addVXLAN creates a site's VXLAN endpoint as flannel's vxlan backend does: no learning,
 // and one route, one neighbor and one FDB entry per node.
-func addVXLAN(h *netlink.Handle, site, other *sites.Site) error {
-	under, err := h.LinkByName(sites.NodeDev)
+func addVXLAN(h *netlink.Handle, site, other *multisite.Site) error {
+	under, err := h.LinkByName(multisite.NodeDev)
 	if err != nil {
 		return err
 	}
@@ -279,7 +279,7 @@ func addVXLAN(h *netlink.Handle, site, other *sites.Site) error {
 
 // addTun starts a site's forwarder, as flannel's udp backend does, and routes traffic for
 // the other site's pods to it.
-func (n *network) addTun(ctx context.Context, node *lab.Host, site, other *sites.Site) error {
+func (n *network) addTun(ctx context.Context, node *lab.Host, site, other *multisite.Site) error {
 	pid, err := startForwarder(ctx, node, site.NodeAddr, other.NodeAddr)
 	if err != nil {
 		return err

@@ -13,8 +13,8 @@ import (
 
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/cluster"
+	"github.com/fairlead/fairlead/lab/multisite"
 	"github.com/fairlead/fairlead/lab/sandbox"
-	"github.com/fairlead/fairlead/lab/sites"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/client"
 )
@@ -27,7 +27,7 @@ type controller struct {
 
 // startController runs a controller in a site's node, with additional arguments, and
 // configures the networks of the pods there.
-func (n *network) startController(ctx context.Context, site *sites.Site, more ...string) (*controller, error) {
+func (n *network) startController(ctx context.Context, site *multisite.Site, more ...string) (*controller, error) {
 	folder, err := os.MkdirTemp(sandbox.WorkDir, site.Name+"-")
 	if err != nil {
 		return nil, err
@@ -53,22 +53,22 @@ func (n *network) startController(ctx context.Context, site *sites.Site, more ..
 }
 
 // networks returns the networks of the pods that are attached without a bridge.
-func networks(site *sites.Site) []vdn.Network {
+func networks(site *multisite.Site) []vdn.Network {
 	subnet := func(p netip.Prefix) []vdn.Subnet {
 		return []vdn.Subnet{{
-			CIDR: p, Gateway: sites.Nth(p, 1),
-			Ranges: []vdn.Range{{First: sites.Nth(p, firstPod), Last: sites.Nth(p, firstPod)}},
+			CIDR: p, Gateway: multisite.Nth(p, 1),
+			Ranges: []vdn.Range{{First: multisite.Nth(p, firstPod), Last: multisite.Nth(p, firstPod)}},
 		}}
 	}
 	return []vdn.Network{
-		{Name: Macvlan, Mode: vdn.Macvlan, Devices: []string{sites.NodeDev}, Subnets: subnet(site.OnNode())},
-		{Name: HostDevice, Mode: vdn.HostDevice, Devices: []string{sites.SpareDev}, Subnets: subnet(site.OnSpare())},
+		{Name: Macvlan, Mode: vdn.Macvlan, Devices: []string{multisite.NodeDev}, Subnets: subnet(site.OnNode())},
+		{Name: HostDevice, Mode: vdn.HostDevice, Devices: []string{multisite.SpareDev}, Subnets: subnet(site.OnSpare())},
 	}
 }
 
 // plugged creates a pod and runs fairlead-cni to attach it to the network of its kind, as
 // a container runtime does.
-func (n *network) plugged(ctx context.Context, site *sites.Site, kind, name string) (place, error) {
+func (n *network) plugged(ctx context.Context, site *multisite.Site, kind, name string) (place, error) {
 	if err := n.Lab.Add(ctx, lab.Topology{Hosts: []lab.HostSpec{{Name: name, Is: "pod"}}}); err != nil {
 		return place{}, err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/cluster"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // bfdUsual is the default duration during which no session may be declared down.
@@ -21,7 +21,7 @@ const bfdUsual = 10 * time.Minute
 
 // bfd keeps every CPU busy, and counts the sessions that end although nothing fails.
 func bfd(ctx context.Context, o Options, r *Result) (err error) {
-	s, err := o.newSystem(ctx, "bfd", cluster.RouterFairlead, paper.Options{TwoReflectors: true})
+	s, err := o.newSystem(ctx, "bfd", cluster.RouterFairlead, topology.Options{TwoReflectors: true})
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func bfd(ctx context.Context, o Options, r *Result) (err error) {
 	}
 	rest := burn(runtime.NumCPU())
 	defer rest()
-	q := &quiet{system: s, sides: map[string][]string{"balancers": nil, "router": {paper.Router}, "reflectors": s.Reflectors()}, began: time.Now()}
+	q := &quiet{system: s, sides: map[string][]string{"balancers": nil, "router": {topology.Router}, "reflectors": s.Reflectors()}, began: time.Now()}
 	for _, pod := range s.Balancers(mainService) {
 		q.sides["balancers"] = append(q.sides["balancers"], pod.Name)
 	}

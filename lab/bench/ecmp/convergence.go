@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/lab/bench"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // Goals of the case convergence.
@@ -60,7 +60,7 @@ type changing struct {
 }
 
 func (o Options) changeNumber(ctx context.Context, router string, r *Result) (c *changing, err error) {
-	s, err := o.newSystem(ctx, "convergence", router, paper.Options{})
+	s, err := o.newSystem(ctx, "convergence", router, topology.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func (c *changing) step(ctx context.Context, random *rand.Rand, at time.Time) er
 }
 
 func (c *changing) start(ctx context.Context, at time.Time, n int) error {
-	var pods []paper.Pod
+	var pods []topology.Pod
 	for range n {
 		pod, err := c.AddBalancer(ctx, mainService)
 		if err != nil {
@@ -153,7 +153,7 @@ func (c *changing) start(ctx context.Context, at time.Time, n int) error {
 	return err
 }
 
-func (c *changing) stop(ctx context.Context, at time.Time, pods []paper.Pod) error {
+func (c *changing) stop(ctx context.Context, at time.Time, pods []topology.Pod) error {
 	if err := bench.Pause(ctx, time.Until(at)); err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/lab/bench"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // Goals of the case failures, in milliseconds.
@@ -39,7 +39,7 @@ func failures(ctx context.Context, o Options, r *Result) error {
 const outage = 2 * time.Second
 
 func (o Options) fail(ctx context.Context, router string) (kill, cut, restore []float64, err error) {
-	s, err := o.newSystem(ctx, "failures", router, paper.Options{})
+	s, err := o.newSystem(ctx, "failures", router, topology.Options{})
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -83,12 +83,12 @@ func (s *system) cutAndRestore(ctx context.Context, timed func(*[]float64, strin
 	}
 	pod := s.Balancers(mainService)[0]
 	s.Forget(pod.Name)
-	if err := timed(cut, "link of "+pod.Name+" cut", func() error { return s.Lab.Cut(pod.Name, paper.Dev) }); err != nil {
+	if err := timed(cut, "link of "+pod.Name+" cut", func() error { return s.Lab.Cut(pod.Name, topology.Dev) }); err != nil {
 		return err
 	}
 	if err := bench.Pause(ctx, outage); err != nil {
 		return err
 	}
 	s.Remember(pod.Name)
-	return timed(restore, "link of "+pod.Name+" is back", func() error { return s.Lab.Restore(pod.Name, paper.Dev) })
+	return timed(restore, "link of "+pod.Name+" is back", func() error { return s.Lab.Restore(pod.Name, topology.Dev) })
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/flows"
-	"github.com/fairlead/fairlead/lab/foreign"
+	"github.com/fairlead/fairlead/lab/interop"
 	"github.com/fairlead/fairlead/router"
 )
 
@@ -181,9 +181,9 @@ func (n *hopsNetwork) startSpreading(how spreading) error {
 		_, err := n.startRouter()
 		return err
 	}
-	d, err := foreign.Start(n.lab.Host("router").Namespace(), foreign.Kind(how.router), foreign.Config{
+	d, err := interop.Start(n.lab.Host("router").Namespace(), interop.Kind(how.router), interop.Config{
 		AS: config.DefaultAS, RouterID: routerAddr, LocalAddress: routerAddr, BFD: true,
-		Peers: []foreign.Peer{{Address: reflectorAddr}},
+		Peers: []interop.Peer{{Address: reflectorAddr}},
 	})
 	if err != nil {
 		return err

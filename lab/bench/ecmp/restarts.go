@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/flows"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // reflectors kills each of two reflectors and starts it again, under traffic.
@@ -63,8 +63,8 @@ func restarts(ctx context.Context, o Options, r *Result) (err error) {
 		what, process string
 		start         func() error
 	}{
-		{"router", paper.Router, s.StartRouter},
-		{"reflector", paper.Reflector, func() error { return s.StartReflector(paper.Reflector) }},
+		{"router", topology.Router, s.StartRouter},
+		{"reflector", topology.Reflector, func() error { return s.StartReflector(topology.Reflector) }},
 		{"balancer's agent", balancer.Name, func() error { return s.StartBalancer(balancer) }},
 		{"server's node's agent", balancer.Node.Name, func() error { return s.StartNode(balancer.Node) }},
 	} {
@@ -93,7 +93,7 @@ type traffic struct {
 // underFlows brings up a system with two reflectors, and flows through it that are all
 // answered.
 func (o Options) underFlows(ctx context.Context, name, router string) (s *system, t *traffic, err error) {
-	if s, err = o.newSystem(ctx, name, router, paper.Options{TwoReflectors: true}); err != nil {
+	if s, err = o.newSystem(ctx, name, router, topology.Options{TwoReflectors: true}); err != nil {
 		return nil, nil, err
 	}
 	t = &traffic{}
@@ -117,7 +117,7 @@ func (o Options) underFlows(ctx context.Context, name, router string) (s *system
 		t.close = func() error { return errors.Join(c.Close(), call(before)) }
 	}
 	to := netip.AddrPortFrom(s.Services[mainService].VIP.Addr(), cluster.EchoPort)
-	if t.Flows, err = flows.Open(s.Lab.Host(paper.Client), s.ClientAddrs[0], to, o.Flows); err != nil {
+	if t.Flows, err = flows.Open(s.Lab.Host(topology.Client), s.ClientAddrs[0], to, o.Flows); err != nil {
 		return s, t, err
 	}
 	if t.before, err = t.Ask(); err == nil && slices.Contains(t.before, "") {

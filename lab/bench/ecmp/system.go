@@ -10,8 +10,8 @@ import (
 
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/lab/cluster"
-	"github.com/fairlead/fairlead/lab/paper"
 	"github.com/fairlead/fairlead/lab/sandbox"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // The only service of a system, and its number of backends.
@@ -29,7 +29,7 @@ type system struct {
 }
 
 // newSystem builds the network behind a router, without load balancers.
-func (o Options) newSystem(ctx context.Context, name, router string, p paper.Options) (s *system, err error) {
+func (o Options) newSystem(ctx context.Context, name, router string, p topology.Options) (s *system, err error) {
 	logs := o.Logs
 	if logs == "" {
 		logs = sandbox.WorkDir
@@ -38,7 +38,7 @@ func (o Options) newSystem(ctx context.Context, name, router string, p paper.Opt
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return nil, err
 	}
-	p.Services = make([]paper.ServiceOptions, 1)
+	p.Services = make([]topology.ServiceOptions, 1)
 	// One load balancer per node. Those that are leaving keep their node for a while.
 	p.Nodes = 2 * o.Most
 	c, err := cluster.New(ctx, cluster.Options{Binary: o.Binary, Router: router, Logs: logs, Paper: p})
@@ -51,7 +51,7 @@ func (o Options) newSystem(ctx context.Context, name, router string, p paper.Opt
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s.watch, err = newWatch(c.Lab.Host(paper.Router).Namespace(), func() ([]string, error) { return c.RouterHops(mainService) }); err != nil {
+	if s.watch, err = newWatch(c.Lab.Host(topology.Router).Namespace(), func() ([]string, error) { return c.RouterHops(mainService) }); err != nil {
 		return s, err
 	}
 	for range servers {
@@ -99,7 +99,7 @@ func (s *system) converge(ctx context.Context, what string, began time.Time) (ti
 }
 
 // remove removes a load balancer's pod and log, after its process has ended.
-func (s *system) remove(ctx context.Context, pod paper.Pod) error {
+func (s *system) remove(ctx context.Context, pod topology.Pod) error {
 	select {
 	case <-s.Process(pod.Name).Done():
 	case <-ctx.Done():

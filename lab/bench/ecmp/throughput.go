@@ -11,7 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/cluster"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // linearGoal is the maximum percentage by which the throughput may differ from that of
@@ -70,7 +70,7 @@ func off(figures, one []float64, n int) []float64 {
 // upload measures 1 to Most load balancers, Rounds times. If links are limited, it also
 // measures while their number changes.
 func (o Options) upload(ctx context.Context, rate uint64, r *Result) (rates [][]float64, err error) {
-	s, err := o.newSystem(ctx, "throughput", cluster.RouterFairlead, paper.Options{BalancerRate: rate})
+	s, err := o.newSystem(ctx, "throughput", cluster.RouterFairlead, topology.Options{BalancerRate: rate})
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (o Options) upload(ctx context.Context, rate uint64, r *Result) (rates [][]
 	if err := s.bringUp(ctx, 1); err != nil {
 		return nil, err
 	}
-	u, err := startUpload(ctx, s.Lab.Host(paper.Client).Dial, s.ClientAddrs, s.Services[mainService].VIP, uploads)
+	u, err := startUpload(ctx, s.Lab.Host(topology.Client).Dial, s.ClientAddrs, s.Services[mainService].VIP, uploads)
 	if err != nil {
 		return nil, err
 	}

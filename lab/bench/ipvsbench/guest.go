@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/lab/bench"
-	"github.com/fairlead/fairlead/lab/guest"
+	"github.com/fairlead/fairlead/lab/uml"
 )
 
 // guestLimit is the time limit for the guest: with the table's sizes it takes half an
@@ -19,7 +19,7 @@ const guestLimit = time.Hour
 // which must make it write the report to its standard output as JSON.
 func InGuest(ctx context.Context, args ...string) (*bench.Report, error) {
 	var out bytes.Buffer
-	status, err := guest.Run(ctx, guest.Options{Memory: 4096, Limit: guestLimit, Stdout: &out}, append([]string{"/proc/1/exe"}, args...)...)
+	status, err := uml.Run(ctx, uml.Options{Memory: 4096, Limit: guestLimit, Stdout: &out}, append([]string{"/proc/1/exe"}, args...)...)
 	if err != nil {
 		return nil, err
 	}

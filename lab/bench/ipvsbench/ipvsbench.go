@@ -1,6 +1,6 @@
 // Package ipvsbench measures how long it takes to add one service to many: with the IPVS
 // data plane, with bare netlink calls, and as iptables rules like kube-proxy's. It needs
-// a kernel with IPVS, which lab/guest has.
+// a kernel with IPVS, which lab/uml has.
 package ipvsbench
 
 import (

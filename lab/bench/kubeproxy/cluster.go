@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead/fairlead/internal/kubeclient"
-	"github.com/fairlead/fairlead/lab/bench/ground"
+	"github.com/fairlead/fairlead/lab/bench/testbed"
 	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
@@ -90,7 +90,7 @@ func connect(config *rest.Config) (core, discovery rest.Interface, err error) {
 func (c *cluster) createNode(ctx context.Context) error {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName},
-		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: ground.Node.String()}}},
+		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: testbed.Node.String()}}},
 	}
 	return c.core.Post().Resource("nodes").Body(node).Do(ctx).Error()
 }
@@ -121,7 +121,7 @@ func (c *cluster) addService(ctx context.Context) (pair, error) {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: meta.Namespace, Name: meta.Name + "-0", Labels: map[string]string{discoveryv1.LabelServiceName: meta.Name}},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(ground.Port))}},
+		Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(testbed.Port))}},
 		Endpoints:   sliceEndpoints([]netip.Addr{made.endpoint}),
 	}
 	if err := c.discovery.Post().Namespace(meta.Namespace).Resource("endpointslices").Body(slice).Do(ctx).Error(); err != nil {
@@ -131,7 +131,7 @@ func (c *cluster) addService(ctx context.Context) (pair, error) {
 	// Services.
 	service := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
 		ClusterIP: made.service.String(),
-		Ports:     []corev1.ServicePort{{Name: "http", Port: ground.ServicePort, TargetPort: intstr.FromInt32(ground.Port)}},
+		Ports:     []corev1.ServicePort{{Name: "http", Port: testbed.ServicePort, TargetPort: intstr.FromInt32(testbed.Port)}},
 	}}
 	return made, c.core.Post().Namespace(meta.Namespace).Resource("services").Body(service).Do(ctx).Error()
 }

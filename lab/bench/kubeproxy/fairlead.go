@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
 	dpproxy "github.com/fairlead/fairlead/dataplane/proxy"
-	"github.com/fairlead/fairlead/lab/bench/ground"
+	"github.com/fairlead/fairlead/lab/bench/testbed"
 	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
@@ -51,7 +51,7 @@ const own = 1
 
 // keyOf returns the key of a Service.
 func keyOf(a netip.Addr) proxy.Key {
-	return proxy.Key{Addr: a, Port: ground.ServicePort, Protocol: service.TCP}
+	return proxy.Key{Addr: a, Port: testbed.ServicePort, Protocol: service.TCP}
 }
 
 // open opens the agent's pinned maps. It returns false if they do not exist yet.
@@ -99,7 +99,7 @@ func (f *fairlead) verify() error {
 		want := f.cluster.endpointsOf(i)
 		slices.SortFunc(want, netip.Addr.Compare)
 		if !slices.EqualFunc(h.Inside.Targets, want, func(t proxy.Target, a netip.Addr) bool {
-			return t.Addr == netip.AddrPortFrom(a, ground.Port)
+			return t.Addr == netip.AddrPortFrom(a, testbed.Port)
 		}) {
 			return fmt.Errorf("%s has %v in the kernel, want %v", h.Key, h.Inside.Targets, want)
 		}

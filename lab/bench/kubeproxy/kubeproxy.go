@@ -4,7 +4,7 @@
 // read from the kernel, from outside; the agent is queried only for what the kernel
 // cannot show.
 //
-// Package ground is the testbed, cluster.go contains the API server, fairlead.go and
+// Package testbed is the testbed, cluster.go contains the API server, fairlead.go and
 // peer.go the two proxies, parts.go and the files it names the measurements, and
 // report.go the goals.
 package kubeproxy
@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/lab/bench"
-	"github.com/fairlead/fairlead/lab/bench/ground"
+	"github.com/fairlead/fairlead/lab/bench/testbed"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
@@ -125,7 +125,7 @@ func Run(ctx context.Context, o Options) (report *bench.Report, err error) {
 	if o.Logs == "" {
 		o.Logs = sandbox.WorkDir
 	}
-	g, err := ground.New()
+	g, err := testbed.New()
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func Run(ctx context.Context, o Options) (report *bench.Report, err error) {
 // experiment is one run with its results.
 type experiment struct {
 	Options
-	ground *ground.Ground
+	ground *testbed.Ground
 	// ours contains Fairlead's figures with Services Services, big those with
 	// BigServices.
 	ours, big figures

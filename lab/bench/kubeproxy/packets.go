@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fairlead/fairlead/lab/bench/ground"
+	"github.com/fairlead/fairlead/lab/bench/testbed"
 	"github.com/fairlead/fairlead/lab/kube"
 )
 
@@ -23,7 +23,7 @@ const roundSize = 50
 func (m *meter) firstPackets(ctx context.Context) error {
 	first, last := kube.ServiceAddr(0), kube.ServiceAddr(m.cluster.services-1)
 	for range roundSize { // warm up caches of routes and the like
-		if _, _, err := ground.Request(first, requestLimit); err != nil {
+		if _, _, err := testbed.Request(first, requestLimit); err != nil {
 			return err
 		}
 	}
@@ -31,7 +31,7 @@ func (m *meter) firstPackets(ctx context.Context) error {
 		var both [2][]float64
 		for i := range roundSize {
 			for _, which := range []int{i % 2, 1 - i%2} {
-				took, _, err := ground.Request([]netip.Addr{first, last}[which], requestLimit)
+				took, _, err := testbed.Request([]netip.Addr{first, last}[which], requestLimit)
 				if err := errors.Join(err, ctx.Err()); err != nil {
 					return err
 				}
@@ -69,7 +69,7 @@ func newStream(to netip.Addr) *stream {
 					return
 				case <-time.After(2 * time.Millisecond):
 				}
-				_, lost, err := ground.Request(to, requestLimit)
+				_, lost, err := testbed.Request(to, requestLimit)
 				s.sent.Add(1)
 				if err == nil && lost == 0 {
 					continue

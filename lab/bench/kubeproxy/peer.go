@@ -14,7 +14,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/lab/bench/ground"
+	"github.com/fairlead/fairlead/lab/bench/testbed"
 	"github.com/fairlead/fairlead/lab/kube"
 )
 
@@ -40,7 +40,7 @@ clientConnection: {kubeconfig: %s}
 clusterCIDR: %s
 hostnameOverride: %s
 conntrack: {maxPerCore: 0}
-`, c.Kubeconfig, ground.Endpoints, nodeName)
+`, c.Kubeconfig, testbed.Endpoints, nodeName)
 	if err := os.WriteFile(path, config, 0o644); err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/lab/bench"
-	"github.com/fairlead/fairlead/lab/bench/ground"
+	"github.com/fairlead/fairlead/lab/bench/testbed"
 	"github.com/fairlead/fairlead/lab/kube"
 	loop "github.com/fairlead/fairlead/reconciler/proxy"
 )
@@ -74,7 +74,7 @@ func (c *counting) programmed() int {
 
 // batches returns the rows of the slides' table: pods come up one after the other, at a
 // fixed rate, behind Services that have none yet.
-func (o Options) batches(ctx context.Context, g *ground.Ground) (rows []bench.Row, err error) {
+func (o Options) batches(ctx context.Context, g *testbed.Ground) (rows []bench.Row, err error) {
 	for _, n := range o.Batches {
 		if n == 0 {
 			continue
@@ -112,7 +112,7 @@ func (o Options) batches(ctx context.Context, g *ground.Ground) (rows []bench.Ro
 
 // comeUp brings up the pods of n Services in random order, and waits until the kernel has
 // all of them.
-func (o Options) comeUp(ctx context.Context, g *ground.Ground, n int, window, maxDelay time.Duration) (c *counting, took time.Duration, err error) {
+func (o Options) comeUp(ctx context.Context, g *testbed.Ground, n int, window, maxDelay time.Duration) (c *counting, took time.Duration, err error) {
 	p := &plane{ground: g}
 	if err := p.fill(ctx, 0); err != nil {
 		return nil, 0, err
@@ -124,7 +124,7 @@ func (o Options) comeUp(ctx context.Context, g *ground.Ground, n int, window, ma
 	for i := range n {
 		l.SetService(&proxy.Service{
 			ID: idOf(i), ClusterIPs: []netip.Addr{kube.ServiceAddr(i)},
-			Ports: []proxy.ServicePort{{Protocol: service.TCP, Port: ground.ServicePort}},
+			Ports: []proxy.ServicePort{{Protocol: service.TCP, Port: testbed.ServicePort}},
 		})
 	}
 	l.Loaded()
@@ -168,7 +168,7 @@ func (o Options) addPods(ctx context.Context, l *loop.Loop, c *counting, n int) 
 		id := idOf(i)
 		l.SetSlice(&proxy.Slice{
 			ID: proxy.SliceID{Namespace: id.Namespace, Name: id.Name + "-0"}, Service: id.Name,
-			Ports: []proxy.SlicePort{{Protocol: service.TCP, Port: ground.Port}}, Endpoints: endpoints[i],
+			Ports: []proxy.SlicePort{{Protocol: service.TCP, Port: testbed.Port}}, Endpoints: endpoints[i],
 		})
 	}
 	return nil

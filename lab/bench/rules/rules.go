@@ -19,7 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/lab/bench"
-	"github.com/fairlead/fairlead/lab/bench/ground"
+	"github.com/fairlead/fairlead/lab/bench/testbed"
 	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
@@ -106,7 +106,7 @@ func Run(ctx context.Context, o Options) (report *bench.Report, err error) {
 	if err := os.Setenv("TMPDIR", sandbox.WorkDir); err != nil {
 		return nil, err
 	}
-	g, err := ground.New()
+	g, err := testbed.New()
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func Run(ctx context.Context, o Options) (report *bench.Report, err error) {
 	return report, err
 }
 
-func open(name string, g *ground.Ground) (way, error) {
+func open(name string, g *testbed.Ground) (way, error) {
 	switch name {
 	case Linear:
 		return &tables{}, nil
@@ -208,7 +208,7 @@ var slides = map[string]map[int]float64{
 // connects returns how long each connection to a Service takes, in microseconds.
 func (o Options) connects(to netip.Addr) (all []float64, err error) {
 	for range o.Connects {
-		took, _, err := ground.Request(to, 10*time.Second)
+		took, _, err := testbed.Request(to, 10*time.Second)
 		if err != nil {
 			return nil, err
 		}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/fairlead/fairlead/lab/bench/benchtest"
 	"github.com/fairlead/fairlead/lab/bench/rules"
-	"github.com/fairlead/fairlead/lab/guest"
 	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/uml"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -23,12 +23,12 @@ func TestSmall(t *testing.T) {
 
 // TestIPVS does the same with IPVS, in a UML guest if this kernel has none.
 func TestIPVS(t *testing.T) {
-	if guest.HasIPVS() {
+	if uml.HasIPVS() {
 		small(t, []string{rules.Linear, rules.IPVS}, []int{0})
 		return
 	}
-	o := guest.Options{Limit: 4 * time.Minute, Env: append(os.Environ(), "TMPDIR=/tmp")}
-	status, err := guest.Run(t.Context(), o, "/proc/1/exe", "-test.run=^TestIPVS$", "-test.v", "-test.timeout=3m30s")
+	o := uml.Options{Limit: 4 * time.Minute, Env: append(os.Environ(), "TMPDIR=/tmp")}
+	status, err := uml.Run(t.Context(), o, "/proc/1/exe", "-test.run=^TestIPVS$", "-test.v", "-test.timeout=3m30s")
 	if err != nil || status != 0 {
 		t.Errorf("in the guest: status %d, %v", status, err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/ipvs"
 	dpproxy "github.com/fairlead/fairlead/dataplane/proxy"
-	"github.com/fairlead/fairlead/lab/bench/ground"
+	"github.com/fairlead/fairlead/lab/bench/testbed"
 	"github.com/fairlead/fairlead/lab/kube"
 )
 
@@ -51,14 +51,14 @@ func (t *tables) service(w io.Writer, i int) {
 	if t.tree {
 		from = t.branch(w, vip)
 	}
-	fmt.Fprintf(w, "-A %s -d %s/32 -p tcp -m tcp --dport %d -j SVC-%d\n", from, vip, ground.ServicePort, i)
+	fmt.Fprintf(w, "-A %s -d %s/32 -p tcp -m tcp --dport %d -j SVC-%d\n", from, vip, testbed.ServicePort, i)
 	for e := range endpoints {
 		if left := endpoints - e; left > 1 {
 			fmt.Fprintf(w, "-A SVC-%d -m statistic --mode random --probability %.5f -j SEP-%d-%d\n", i, 1/float64(left), i, e)
 		} else {
 			fmt.Fprintf(w, "-A SVC-%d -j SEP-%d-%d\n", i, i, e)
 		}
-		fmt.Fprintf(w, "-A SEP-%d-%d -p tcp -m tcp -j DNAT --to-destination %s:%d\n", i, e, kube.EndpointAddr(i*endpoints+e), ground.Port)
+		fmt.Fprintf(w, "-A SEP-%d-%d -p tcp -m tcp -j DNAT --to-destination %s:%d\n", i, e, kube.EndpointAddr(i*endpoints+e), testbed.Port)
 	}
 }
 
@@ -107,9 +107,9 @@ type maps struct{}
 func (maps) service(w io.Writer, i int) {
 	fmt.Fprintf(w, "add chain ip rules svc-%d\nadd rule ip rules svc-%d meta l4proto tcp dnat ip to numgen random mod %d map {", i, i, endpoints)
 	for e := range endpoints {
-		fmt.Fprintf(w, " %d : %s . %d,", e, kube.EndpointAddr(i*endpoints+e), ground.Port)
+		fmt.Fprintf(w, " %d : %s . %d,", e, kube.EndpointAddr(i*endpoints+e), testbed.Port)
 	}
-	fmt.Fprintf(w, " }\nadd element ip rules services { %s . tcp . %d : goto svc-%d }\n", kube.ServiceAddr(i), ground.ServicePort, i)
+	fmt.Fprintf(w, " }\nadd element ip rules services { %s . tcp . %d : goto svc-%d }\n", kube.ServiceAddr(i), testbed.ServicePort, i)
 }
 
 func (m maps) fill(ctx context.Context, n int) error {
@@ -137,19 +137,19 @@ func (maps) clear(ctx context.Context) error {
 
 // plane is Fairlead's proxy data plane, without the agent.
 type plane struct {
-	ground *ground.Ground
+	ground *testbed.Ground
 	*dpproxy.DataPlane
 }
 
 // pins is the folder in which the plane pins its maps.
 const pins = "/sys/fs/bpf/rules"
 
-func newPlane(g *ground.Ground) (*plane, error) { return &plane{ground: g}, nil }
+func newPlane(g *testbed.Ground) (*plane, error) { return &plane{ground: g}, nil }
 
 func frontend(i int) proxy.Frontend {
-	f := proxy.Frontend{Key: proxy.Key{Addr: kube.ServiceAddr(i), Port: ground.ServicePort, Protocol: service.TCP}}
+	f := proxy.Frontend{Key: proxy.Key{Addr: kube.ServiceAddr(i), Port: testbed.ServicePort, Protocol: service.TCP}}
 	for e := range endpoints {
-		f.Inside.Targets = append(f.Inside.Targets, proxy.Target{Addr: netip.AddrPortFrom(kube.EndpointAddr(i*endpoints+e), ground.Port)})
+		f.Inside.Targets = append(f.Inside.Targets, proxy.Target{Addr: netip.AddrPortFrom(kube.EndpointAddr(i*endpoints+e), testbed.Port)})
 	}
 	f.Outside = f.Inside
 	return f
@@ -197,11 +197,11 @@ func (v *virtual) fill(ctx context.Context, n int) (err error) {
 
 func (v *virtual) add(_ context.Context, i int) error {
 	f := desired.Frontend{
-		Key:    service.Key{VIP: kube.ServiceAddr(i), Port: ground.ServicePort, Protocol: service.TCP},
+		Key:    service.Key{VIP: kube.ServiceAddr(i), Port: testbed.ServicePort, Protocol: service.TCP},
 		Method: service.NAT, Scheduler: service.RoundRobin, Survival: service.FlowTable,
 	}
 	for e := range endpoints {
-		f.Backends = append(f.Backends, service.Backend{Addr: netip.AddrPortFrom(kube.EndpointAddr(i*endpoints+e), ground.Port), Weight: 1})
+		f.Backends = append(f.Backends, service.Backend{Addr: netip.AddrPortFrom(kube.EndpointAddr(i*endpoints+e), testbed.Port), Weight: 1})
 	}
 	return v.Upsert(f)
 }

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/lab/domain"
-	"github.com/fairlead/fairlead/lab/pour"
+	"github.com/fairlead/fairlead/lab/throughput"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/enforce/kernel"
 )
@@ -116,7 +116,7 @@ func SliceUnderAttack(ctx context.Context, o Options) (res Result, err error) {
 	}
 	defer m.close()
 	res = Result{Uplink: o.Uplink, Guarantee: o.Guarantee}
-	wanted := func(ctx context.Context) error { pour.TCP(ctx, d.Host("a1"), m.at("a2"), 1); return nil }
+	wanted := func(ctx context.Context) error { throughput.TCP(ctx, d.Host("a1"), m.at("a2"), 1); return nil }
 	for _, phase := range []struct {
 		name  Phase
 		flows []func(context.Context) error
@@ -167,17 +167,17 @@ func guard(ctx context.Context, d *domain.Domain, o Options) (remove func() erro
 // meter counts what arrives at the pods on the second node.
 type meter struct {
 	d                    *domain.Domain
-	guaranteed, attacker *pour.Sink
+	guaranteed, attacker *throughput.Sink
 	begun                time.Time
 }
 
 func newMeter(d *domain.Domain) (*meter, error) {
 	m := &meter{d: d, begun: time.Now()}
 	var err error
-	if m.guaranteed, err = pour.Listen(d.Host("a2"), port); err != nil {
+	if m.guaranteed, err = throughput.Listen(d.Host("a2"), port); err != nil {
 		return nil, err
 	}
-	if m.attacker, err = pour.Listen(d.Host("b2"), port); err != nil {
+	if m.attacker, err = throughput.Listen(d.Host("b2"), port); err != nil {
 		return nil, errors.Join(err, m.guaranteed.Close())
 	}
 	return m, nil
@@ -195,8 +195,8 @@ func (m *meter) at(pod string) netip.AddrPort {
 // attack sends as much as a pod can: a UDP flood and many TCP connections.
 func (m *meter) attack(ctx context.Context) error {
 	var all sync.WaitGroup
-	all.Go(func() { pour.TCP(ctx, m.d.Host("b1"), m.at("b2"), attacking) })
-	err := pour.UDP(ctx, m.d.Host("b1"), m.at("b2"), 0)
+	all.Go(func() { throughput.TCP(ctx, m.d.Host("b1"), m.at("b2"), attacking) })
+	err := throughput.UDP(ctx, m.d.Host("b1"), m.at("b2"), 0)
 	all.Wait()
 	return err
 }
@@ -231,7 +231,7 @@ func (m *meter) run(ctx context.Context, res *Result, phase Phase, long time.Dur
 	return errors.Join(failed...)
 }
 
-func total(s *pour.Sink) uint64 {
+func total(s *throughput.Sink) uint64 {
 	tcp, udp := s.Received()
 	return tcp + udp
 }

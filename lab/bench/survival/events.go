@@ -12,7 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/cluster"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // The events. AddBalancer adds two load balancers, so that the number is unchanged after
@@ -125,7 +125,7 @@ func (s *system) addBalancers(ctx context.Context) (string, error) {
 // takeBalancer takes the oldest load balancer that receives packets and is not taken yet.
 // It first waits until more than half of the configured number receive packets. Otherwise
 // the next one leaves only after another has joined.
-func (s *system) takeBalancer(ctx context.Context) (paper.Pod, error) {
+func (s *system) takeBalancer(ctx context.Context) (topology.Pod, error) {
 	var taken *balancer
 	_, ok := cluster.Await(ctx, 5*time.Millisecond, startLimit, func() bool {
 		s.mu.Lock()
@@ -144,7 +144,7 @@ func (s *system) takeBalancer(ctx context.Context) (paper.Pod, error) {
 		return true
 	})
 	if !ok {
-		return paper.Pod{}, errors.Join(ctx.Err(), errors.New("too few load balancers are left to remove one: start with more"))
+		return topology.Pod{}, errors.Join(ctx.Err(), errors.New("too few load balancers are left to remove one: start with more"))
 	}
 	return taken.pod, nil
 }
@@ -183,7 +183,7 @@ func (s *system) killBalancer(ctx context.Context) (string, error) {
 		return "", err
 	}
 	s.Forget(pod.Name)
-	if err := errors.Join(s.Lab.Cut(pod.Name, paper.Dev), s.Process(pod.Name).Kill()); err != nil {
+	if err := errors.Join(s.Lab.Cut(pod.Name, topology.Dev), s.Process(pod.Name).Kill()); err != nil {
 		return pod.Name, err
 	}
 	<-s.Process(pod.Name).Done()
@@ -194,7 +194,7 @@ func (s *system) killBalancer(ctx context.Context) (string, error) {
 }
 
 // routed waits until the router stops forwarding to a load balancer that is leaving.
-func (s *system) routed(ctx context.Context, pod paper.Pod) error {
+func (s *system) routed(ctx context.Context, pod topology.Pod) error {
 	_, ok := cluster.Await(ctx, 5*time.Millisecond, startLimit, func() bool { return !s.RouterLeadsTo(0, pod) })
 	if !ok {
 		return errors.Join(ctx.Err(), fmt.Errorf("the router still forwards to %s", pod.Name))
@@ -203,7 +203,7 @@ func (s *system) routed(ctx context.Context, pod paper.Pod) error {
 }
 
 // removed removes the pod of a load balancer that has ended.
-func (s *system) removed(pod paper.Pod) error {
+func (s *system) removed(pod topology.Pod) error {
 	s.mu.Lock()
 	for i, b := range s.balancers {
 		if b.pod.Name == pod.Name {
@@ -259,4 +259,6 @@ func (s *system) killServer(r *Result) (string, error) {
 	return "x" + one.pod.Name, errors.Join(s.RemovePod(one.pod.Name), s.writeSlices())
 }
 
-func addrPort(pod paper.Pod) netip.AddrPort { return netip.AddrPortFrom(pod.Addr, paper.ServerPort) }
+func addrPort(pod topology.Pod) netip.AddrPort {
+	return netip.AddrPortFrom(pod.Addr, topology.ServerPort)
+}

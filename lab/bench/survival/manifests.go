@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // slicesOfService is the number of EndpointSlices that the backends are spread over.
@@ -117,12 +117,12 @@ spec:
   loadBalancerIP: %s
   ports:
     - {port: %d, targetPort: %d}
-`, drawn.Name, strings.Join(annotations, "\n    fairlead.io/"), drawn.VIP.Addr(), drawn.VIP.Port(), paper.ServerPort)
+`, drawn.Name, strings.Join(annotations, "\n    fairlead.io/"), drawn.VIP.Addr(), drawn.VIP.Port(), topology.ServerPort)
 }
 
 // endpoint is one line of a slice.
 type endpoint struct {
-	pod            paper.Pod
+	pod            topology.Pod
 	draining       bool
 	since, drained time.Time // drained is zero if it is not draining, or the time does not matter
 }
@@ -156,7 +156,7 @@ func (s *system) sliceManifest(i int) string {
 		}
 	}
 	s.mu.Unlock()
-	return s.endpointSlice(fmt.Sprintf("%s-%d", s.Services[0].Name, i), s.Services[0].Name, paper.ServerPort, endpoints)
+	return s.endpointSlice(fmt.Sprintf("%s-%d", s.Services[0].Name, i), s.Services[0].Name, topology.ServerPort, endpoints)
 }
 
 // balancersService is the Service whose endpoints are the load balancers.

@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/cluster"
-	"github.com/fairlead/fairlead/lab/paper"
 	"github.com/fairlead/fairlead/lab/sandbox"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // Options configures a run.
@@ -179,7 +179,7 @@ func (o Options) runOne(ctx context.Context, v variant) (r *Result, err error) {
 	o.logf("%s: building the network, %d balancers, %d servers ...", v.name, o.Balancers, o.Servers)
 	c, err := cluster.New(ctx, cluster.Options{
 		Binary: o.Binary, Router: cluster.RouterFairlead, Logs: logs,
-		Paper: paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: o.Balancers + spareNodes, ClientAddrs: 64},
+		Paper: topology.Options{Services: make([]topology.ServiceOptions, 1), Nodes: o.Balancers + spareNodes, ClientAddrs: 64},
 	})
 	if err != nil {
 		return nil, err
@@ -198,7 +198,7 @@ func (o Options) logf(format string, args ...any) { fmt.Fprintf(o.Progress, form
 func (s *system) measure(ctx context.Context) (*Result, error) {
 	load, end := context.WithCancel(ctx)
 	t := &traffic{
-		dial: s.Lab.Host(paper.Client).Dial, target: s.Services[0].VIP, locals: s.ClientAddrs,
+		dial: s.Lab.Host(topology.Client).Dial, target: s.Services[0].VIP, locals: s.ClientAddrs,
 		every: s.opts.Every, timeout: s.opts.Timeout, life: s.variant.life,
 	}
 	defer t.wait()

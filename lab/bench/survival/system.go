@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/cluster"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // system is the cluster with the experiment's state.
@@ -30,14 +30,14 @@ type system struct {
 }
 
 type server struct {
-	pod            paper.Pod
+	pod            topology.Pod
 	since, drained time.Time
 	// known is set when the manifests contain the backend.
 	known, draining, gone bool
 }
 
 type balancer struct {
-	pod   paper.Pod
+	pod   topology.Pod
 	since time.Time
 	// routed is set when it receives packets, leaving when it is being removed.
 	routed, leaving bool
@@ -76,7 +76,7 @@ func (s *system) startServers(ctx context.Context, n int) error {
 		s.servers = append(s.servers, one)
 		number := len(s.servers)
 		s.mu.Unlock()
-		err = s.Run(pod.Name, pod.Name, lab.Self("bench", "server", "--listen", fmt.Sprintf(":%d", paper.ServerPort), "--number", strconv.Itoa(number)))
+		err = s.Run(pod.Name, pod.Name, lab.Self("bench", "server", "--listen", fmt.Sprintf(":%d", topology.ServerPort), "--number", strconv.Itoa(number)))
 		if err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func (s *system) startServers(ctx context.Context, n int) error {
 }
 
 // answers waits until a backend listens.
-func (s *system) answers(ctx context.Context, pod paper.Pod) error {
+func (s *system) answers(ctx context.Context, pod topology.Pod) error {
 	host := s.Lab.Host(pod.Name)
 	_, ok := cluster.Await(ctx, 5*time.Millisecond, startLimit, func() bool {
 		conn, err := host.Dial(ctx, pod.Addr, addrPort(pod))
@@ -139,7 +139,7 @@ func (s *system) startBalancers(ctx context.Context, n int) (names []string, err
 	return names, errors.Join(append(errs, err)...)
 }
 
-func (s *system) startBalancer(ctx context.Context, pod paper.Pod) error {
+func (s *system) startBalancer(ctx context.Context, pod topology.Pod) error {
 	err := s.StartBalancer(pod, "--balancers", "bench/"+balancersService, "--drain-timeout", s.variant.drain.String())
 	if err != nil {
 		return err

@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp"
-	"github.com/fairlead/fairlead/internal/craft"
 	"github.com/fairlead/fairlead/internal/netorder"
+	"github.com/fairlead/fairlead/internal/pktgen"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
 )
@@ -22,7 +22,7 @@ import (
 // attack describes what is sent between the packets of established flows.
 type attack struct {
 	name      string
-	packet    craft.Packet
+	packet    pktgen.Packet
 	kind      harnessAttackKind
 	answered  bool // the program truncates or extends the frame, because it sends a reply
 	protected bool // the frontend has SYN protection
@@ -44,10 +44,10 @@ const (
 func (s subject) attacks() []attack {
 	to := netip.AddrPortFrom(s.vip(0), 80)
 	from := netip.MustParseAddrPort("12.0.0.1:1024")
-	tcp := func(flags ...string) craft.Packet {
-		return craft.Packet{From: from, To: to, Protocol: "tcp", Flags: flags, Payload: 26}
+	tcp := func(flags ...string) pktgen.Packet {
+		return pktgen.Packet{From: from, To: to, Protocol: "tcp", Flags: flags, Payload: 26}
 	}
-	fragment := func(offset, payload int) craft.Packet {
+	fragment := func(offset, payload int) pktgen.Packet {
 		p := tcp()
 		p.Payload = payload // a multiple of eight, together with the TCP header if there is one
 		p.Fragment, p.Offset, p.More = true, offset, true
@@ -61,10 +61,10 @@ func (s subject) attacks() []attack {
 		{name: "one bucket", packet: tcp("SYN"), kind: harnessAttackKindATTACK_LISTED, bucket: true},
 		{name: "first fragments", packet: fragment(0, 20), kind: harnessAttackKindATTACK_SOURCES},
 		{name: "later fragments", packet: fragment(1480, 40), kind: harnessAttackKindATTACK_SOURCES},
-		{name: "ICMP echo requests", packet: craft.Packet{From: from, To: to, Protocol: "icmp", ICMP: "echo", Payload: 38}, kind: harnessAttackKindATTACK_SOURCES},
+		{name: "ICMP echo requests", packet: pktgen.Packet{From: from, To: to, Protocol: "icmp", ICMP: "echo", Payload: 38}, kind: harnessAttackKindATTACK_SOURCES},
 		{
 			name: "ICMP errors", kind: harnessAttackKindATTACK_SOURCES,
-			packet: craft.Packet{From: from, To: to, Protocol: "icmp", ICMP: "too-big", About: netip.MustParseAddrPort("12.0.0.2:77")},
+			packet: pktgen.Packet{From: from, To: to, Protocol: "icmp", ICMP: "too-big", About: netip.MustParseAddrPort("12.0.0.2:77")},
 		},
 	}
 }

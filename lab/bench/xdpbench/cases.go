@@ -8,7 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/internal/craft"
+	"github.com/fairlead/fairlead/internal/pktgen"
 )
 
 // load is the traffic of a measurement.
@@ -265,7 +265,7 @@ func (s subject) frontend(i, vips int) desired.Frontend {
 // state returns the harness's state for a load.
 func (s subject) state(l load) (harnessBench, error) {
 	client := netip.MustParseAddr(firstClient)
-	p := craft.Packet{
+	p := pktgen.Packet{
 		To: netip.AddrPortFrom(s.vip(0), max(80, s.away)), Protocol: "tcp", Payload: 26,
 	}
 	out := harnessBench{Flows: l.flows - 1, Vips: uint64(l.vips), Vip: firstVIP}
@@ -286,7 +286,7 @@ func (s subject) state(l load) (harnessBench, error) {
 }
 
 // setFrame sets the packet that the harness sends.
-func setFrame(h *harnessBench, p craft.Packet) error {
+func setFrame(h *harnessBench, p pktgen.Packet) error {
 	frame, err := p.Frame()
 	if err != nil {
 		return err

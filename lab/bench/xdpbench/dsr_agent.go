@@ -19,8 +19,8 @@ import (
 	"github.com/fairlead/fairlead/dataplane/auth"
 	"github.com/fairlead/fairlead/dataplane/dsr"
 	"github.com/fairlead/fairlead/internal/bpfload"
-	"github.com/fairlead/fairlead/internal/craft"
 	"github.com/fairlead/fairlead/internal/nodekey"
+	"github.com/fairlead/fairlead/internal/pktgen"
 	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
 	"github.com/fairlead/fairlead/lab/netns"
 )
@@ -215,7 +215,7 @@ func (h *dsrAgent) Close() error {
 // set configures frames like this one, with new headers, of the given number of flows, a
 // power of two. side selects whether the client is the source or the destination. option
 // follows the packet's first header.
-func (h *dsrAgent) set(p craft.Packet, tunnelled bool, option []byte, side int, flows uint32) error {
+func (h *dsrAgent) set(p pktgen.Packet, tunnelled bool, option []byte, side int, flows uint32) error {
 	const eth, ip, tcp = 14, 20, 20
 	frame, err := p.Frame()
 	if err != nil {
@@ -323,7 +323,7 @@ func (c dsrCase) overhead(took [4]float64) float64 {
 type dsrCase struct {
 	name      string
 	flows     uint32
-	packet    craft.Packet
+	packet    pktgen.Packet
 	tunnelled bool
 	option    []byte
 	side      int // 1: the client is the destination
@@ -334,8 +334,8 @@ type dsrCase struct {
 }
 
 func dsrCases() (all []dsrCase) {
-	toward := func(to netip.AddrPort) craft.Packet {
-		return craft.Packet{From: dsrClient, To: to, Protocol: "tcp", Payload: 26, TTL: 63}
+	toward := func(to netip.AddrPort) pktgen.Packet {
+		return pktgen.Packet{From: dsrClient, To: to, Protocol: "tcp", Payload: 26, TTL: 63}
 	}
 	option := append([]byte{0x9e, 8}, dsrVIP.Addr().AsSlice()...) // OPTION4_TYPE
 	option = binary.BigEndian.AppendUint16(option, dsrVIP.Port())
@@ -343,7 +343,7 @@ func dsrCases() (all []dsrCase) {
 		known := dsrCase{name: "DSR agent, known flow, " + l.name, flows: uint32(l.flows), packet: toward(dsrVIP), tunnelled: true, goal: 120}
 		all = append(all, known,
 			dsrCase{name: "DSR agent, answer, " + l.name, flows: uint32(l.flows), side: 1, answer: true, first: &known,
-				packet: craft.Packet{From: dsrPod, To: dsrClient, Protocol: "tcp", Payload: 26}})
+				packet: pktgen.Packet{From: dsrPod, To: dsrClient, Protocol: "tcp", Payload: 26}})
 	}
 	for _, c := range []checks{checkSender, checkSendTag} {
 		all = append(all, dsrCase{name: "DSR agent, known flow, " + c.String() + ", " + thou.name, flows: uint32(thou.flows), packet: toward(dsrVIP), tunnelled: true, checks: c})

@@ -16,8 +16,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp"
-	"github.com/fairlead/fairlead/internal/craft"
 	"github.com/fairlead/fairlead/internal/netorder"
+	"github.com/fairlead/fairlead/internal/pktgen"
 	"github.com/fairlead/fairlead/lab/bench"
 )
 
@@ -317,7 +317,7 @@ func (s *scene) answers(forth *rig) (*rig, error) {
 	back := *forth
 	source := netip.AddrPortFrom(netip.MustParseAddr(ownAddr), 1)
 	back.state = harnessBench{Flows: s.flows - 1, Back: 1}
-	if err := setFrame(&back.state, craft.Packet{From: s.server(1), To: source, Protocol: "tcp", Payload: 26}); err != nil {
+	if err := setFrame(&back.state, pktgen.Packet{From: s.server(1), To: source, Protocol: "tcp", Payload: 26}); err != nil {
 		return nil, err
 	}
 	for f, err := range s.under.EachFlow(dataplane.FlowQuery{}) {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/advertise/l2/wire"
-	"github.com/fairlead/fairlead/internal/craft"
 	"github.com/fairlead/fairlead/internal/netlist"
+	"github.com/fairlead/fairlead/internal/pktgen"
 	"github.com/fairlead/fairlead/lab/bypass"
 	"github.com/fairlead/fairlead/lab/domain"
 	"github.com/fairlead/fairlead/lab/testkit"
@@ -151,7 +151,7 @@ func withoutQueuesRate(w *world) {
 	const most vdn.Rate = 8_000_000
 	w.apply(vdn.Slice{MaxRatePerHost: most, PeerNetworks: []uint16{2}}, vdn.Slice{PeerNetworks: []uint16{1}})
 	w.talks("a1", w.addr("b2", 0))
-	p := craft.Packet{From: netip.AddrPortFrom(w.addr("a1", 0), 4444), To: w.at("b2"), Protocol: "udp", Payload: 1400}
+	p := pktgen.Packet{From: netip.AddrPortFrom(w.addr("a1", 0), 4444), To: w.at("b2"), Protocol: "udp", Payload: 1400}
 	long := w.frame(w.podMAC("b2"), w.podMAC("a1"), p)
 	w.bypassQueues(func(way string, send func([]byte)) {
 		_, before := w.sinks["b2"].Received()

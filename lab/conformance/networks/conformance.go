@@ -14,8 +14,8 @@ import (
 
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/domain"
-	"github.com/fairlead/fairlead/lab/pour"
 	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/throughput"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
@@ -62,7 +62,7 @@ type world struct {
 	rig   Rig
 	means enforce.Means
 	all   map[string]enforce.Enforcer
-	sinks map[string]*pour.Sink
+	sinks map[string]*throughput.Sink
 	turn  uint64
 }
 
@@ -92,7 +92,7 @@ func newWorld(t *testing.T, rig Rig) *world {
 	if err := d.Add(context.Background(), farther()); err != nil {
 		t.Fatal(errors.Join(err, d.Close()))
 	}
-	w := &world{Domain: d, t: t, rig: rig, all: map[string]enforce.Enforcer{}, sinks: map[string]*pour.Sink{}}
+	w := &world{Domain: d, t: t, rig: rig, all: map[string]enforce.Enforcer{}, sinks: map[string]*throughput.Sink{}}
 	t.Cleanup(func() {
 		for _, e := range w.all {
 			if err := e.Remove(); err != nil {
@@ -112,7 +112,7 @@ func newWorld(t *testing.T, rig Rig) *world {
 		}
 	}
 	for _, name := range []string{"a1", "a2", "b1", "b2", "outside", "far"} {
-		sink, err := pour.Listen(d.Host(name), port)
+		sink, err := throughput.Listen(d.Host(name), port)
 		if err != nil {
 			t.Fatal(err)
 		}

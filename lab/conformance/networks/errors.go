@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/advertise/l2/wire"
-	"github.com/fairlead/fairlead/internal/craft"
+	"github.com/fairlead/fairlead/internal/pktgen"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/domain"
 	"github.com/fairlead/fairlead/lab/testkit"
@@ -189,7 +189,7 @@ func (q quote) packet(w *world, number, family int) (packet, mark []byte) {
 		}
 		return b
 	}
-	inner := w.frame(wire.MAC{}, wire.MAC{}, craft.Packet{
+	inner := w.frame(wire.MAC{}, wire.MAC{}, pktgen.Packet{
 		From: netip.AddrPortFrom(or(q.from, w.addr("a1", family)), uint16(0xfa00+number)), To: netip.AddrPortFrom(or(q.to, knownPlaces[family]), 0x1e77),
 		Protocol: cmp.Or(q.proto, "tcp"), Payload: 64,
 	})[14:]

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/advertise/l2/wire"
-	"github.com/fairlead/fairlead/internal/craft"
 	"github.com/fairlead/fairlead/internal/netorder"
+	"github.com/fairlead/fairlead/internal/pktgen"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
@@ -44,7 +44,7 @@ func (w *world) podMAC(pod string) wire.MAC {
 }
 
 // frame builds a frame from one MAC address to another.
-func (w *world) frame(to, from wire.MAC, p craft.Packet) []byte {
+func (w *world) frame(to, from wire.MAC, p pktgen.Packet) []byte {
 	w.t.Helper()
 	b, err := p.Frame()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/advertise/l2/wire"
-	"github.com/fairlead/fairlead/internal/craft"
+	"github.com/fairlead/fairlead/internal/pktgen"
 	"github.com/fairlead/fairlead/lab/domain"
 	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/vdn"
@@ -42,8 +42,8 @@ func (w *world) forgeries(mark []byte) []forgery {
 }
 
 // udp returns a packet that a1 may send to a2, modified by changes.
-func (w *world) udp(mark []byte, family int, changes ...func(p *craft.Packet)) []byte {
-	p := craft.Packet{From: netip.AddrPortFrom(w.addr("a1", family), 4444), To: netip.AddrPortFrom(w.addr("a2", family), port), Protocol: "udp", Payload: 32}
+func (w *world) udp(mark []byte, family int, changes ...func(p *pktgen.Packet)) []byte {
+	p := pktgen.Packet{From: netip.AddrPortFrom(w.addr("a1", family), 4444), To: netip.AddrPortFrom(w.addr("a2", family), port), Protocol: "udp", Payload: 32}
 	for _, change := range changes {
 		change(&p)
 	}
@@ -52,16 +52,16 @@ func (w *world) udp(mark []byte, family int, changes ...func(p *craft.Packet)) [
 	return b
 }
 
-func from(a netip.Addr) func(p *craft.Packet) {
-	return func(p *craft.Packet) { p.From = netip.AddrPortFrom(a, 4444) }
+func from(a netip.Addr) func(p *pktgen.Packet) {
+	return func(p *pktgen.Packet) { p.From = netip.AddrPortFrom(a, 4444) }
 }
 
-func to(a netip.Addr) func(p *craft.Packet) {
-	return func(p *craft.Packet) { p.To = netip.AddrPortFrom(a, port) }
+func to(a netip.Addr) func(p *pktgen.Packet) {
+	return func(p *pktgen.Packet) { p.To = netip.AddrPortFrom(a, port) }
 }
 
 // aLater makes the packet a non-first fragment.
-func aLater(p *craft.Packet) { p.Fragment, p.Offset, p.More = true, 64, true }
+func aLater(p *pktgen.Packet) { p.Fragment, p.Offset, p.More = true, 64, true }
 
 // addressForgeries returns the forgeries with addresses.
 func (w *world) addressForgeries(mark []byte) (all []forgery) {
@@ -98,7 +98,7 @@ func (w *world) frameForgeries(mark []byte) (all []forgery) {
 	add := func(reason, name string, frame []byte) { all = append(all, forgery{name, frame, reason}) }
 	for family := range 2 {
 		tag := func(kind, tag uint16) []byte {
-			b := w.udp(mark, family, func(p *craft.Packet) { p.VLAN = 7 })
+			b := w.udp(mark, family, func(p *pktgen.Packet) { p.VLAN = 7 })
 			binary.BigEndian.PutUint16(b[12:], kind)
 			binary.BigEndian.PutUint16(b[14:], tag)
 			return b
@@ -109,7 +109,7 @@ func (w *world) frameForgeries(mark []byte) (all []forgery) {
 	}
 	add(enforce.Spoofed, "a truncated IPv4 header", w.udp(mark, 0)[:14+12])
 	add(enforce.Spoofed, "a truncated IPv6 header", w.udp(mark, 1)[:14+30])
-	add(enforce.Outside, "a DHCP offer to all", toAll(w.udp(mark, 0, func(p *craft.Packet) {
+	add(enforce.Outside, "a DHCP offer to all", toAll(w.udp(mark, 0, func(p *pktgen.Packet) {
 		p.From, p.To = netip.AddrPortFrom(w.addr("a1", 0), 67), netip.AddrPortFrom(everybody, 68)
 	})))
 	add(enforce.Isolated, "a broadcast into another network", toAll(w.udp(mark, 0, to(netip.MustParseAddr("10.2.0.255")))))
@@ -256,7 +256,7 @@ func toEverybody(w *world) {
 	}
 	w.apply(open, nothing)
 	for family, group := range groups {
-		p := craft.Packet{From: netip.AddrPortFrom(w.addr("a1", family), 4444), To: netip.AddrPortFrom(group, port), Protocol: "udp", Payload: 500}
+		p := pktgen.Packet{From: netip.AddrPortFrom(w.addr("a1", family), 4444), To: netip.AddrPortFrom(group, port), Protocol: "udp", Payload: 500}
 		frame := toAll(w.frame(wire.MAC{}, w.podMAC("a1"), p))
 		got := func(name string) uint64 { _, udp := w.sinks[name].Received(); return udp }
 		before := map[string]uint64{"a2": got("a2"), "b1": got("b1"), "b2": got("b2")}

@@ -7,15 +7,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlead/fairlead/lab/pour"
 	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/throughput"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
 // The share of UDP and TCP payload in full frames of 1514 bytes.
 const (
-	udpShare = float64(pour.Datagram) / 1514
+	udpShare = float64(throughput.Datagram) / 1514
 	tcpShare = 1448.0 / 1514
 )
 
@@ -41,8 +41,8 @@ func (w *world) rates(flows ...flow) map[string]float64 {
 	for _, f := range flows {
 		all.Go(func() {
 			if f.tcp > 0 {
-				pour.TCP(ctx, w.Host(f.from), w.at(f.to), f.tcp)
-			} else if err := pour.UDP(ctx, w.Host(f.from), w.at(f.to), f.rate); err != nil {
+				throughput.TCP(ctx, w.Host(f.from), w.at(f.to), f.tcp)
+			} else if err := throughput.UDP(ctx, w.Host(f.from), w.at(f.to), f.rate); err != nil {
 				w.t.Error(err)
 			}
 		})

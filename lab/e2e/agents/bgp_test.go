@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/agent/status"
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // routing is a folder's BGP configuration, with parts of it left out or wrong.
@@ -22,22 +22,22 @@ apiVersion: fairlead.io/v1alpha1
 kind: Advertisement
 metadata: {name: edge}
 spec: {trafficPolicy: Local, med: 7, communities: ["65000:1"], peers: [reflector]}
-`, paper.ReflectorAddr)
+`, topology.ReflectorAddr)
 	return strings.NewReplacer(change...).Replace(text)
 }
 
 // TestRoutingFromTheFolder runs load balancers on two nodes, one of which has the
 // backend, with peers and announcements only from their folder.
 func TestRoutingFromTheFolder(t *testing.T) {
-	w := world.New(t, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 2, OnNodes: true}, 1)
-	s := world.Spec{Name: "tunnel", Host: 1}
+	w := fixture.New(t, topology.Options{Services: make([]topology.ServiceOptions, 1), Nodes: 2, OnNodes: true}, 1)
+	s := fixture.Spec{Name: "tunnel", Host: 1}
 	w.HandIn(t, s)
 	for _, node := range w.Nodes {
 		w.Eventually(t, node.Name, func(status.Status) error { return nil }) // otherwise it cannot handle a signal yet
-		if err := w.Process(node.Name).Stop(world.Within); err != nil {
+		if err := w.Process(node.Name).Stop(fixture.Within); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.StartNode(node, "--role", "balancer", "--interface", paper.Dev, "--node-labels", "rack=1"); err != nil {
+		if err := w.StartNode(node, "--role", "balancer", "--interface", topology.Dev, "--node-labels", "rack=1"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/lab"
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 	"github.com/fairlead/fairlead/lab/labtest"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/lab/testkit"
@@ -56,9 +56,9 @@ func (m *machine) agent(rules string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
 	m.t.Helper()
 	args := []string{"agent", "--manifest-dir", m.dir, "--role", "balancer,dsr", "--interface", "eth0", "--xdp-mode", "generic", "--socket", m.socket,
 		"--bpffs", "/sys/fs/bpf"}
-	cmd = exec.Command(world.Binary, args...)
+	cmd = exec.Command(fixture.Binary, args...)
 	if rules != "" {
-		cmd = refuse.Command(rules, world.Binary, args...)
+		cmd = refuse.Command(rules, fixture.Binary, args...)
 	}
 	stderr = &bytes.Buffer{}
 	cmd.Stderr = stderr
@@ -74,14 +74,14 @@ func (m *machine) agent(rules string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
 
 // ask runs a command that queries the agent.
 func (m *machine) ask(args ...string) (out string, code int) {
-	cmd := exec.Command(world.Binary, append(args, "--socket", m.socket)...)
+	cmd := exec.Command(fixture.Binary, append(args, "--socket", m.socket)...)
 	text, _ := cmd.CombinedOutput()
 	return string(text), cmd.ProcessState.ExitCode()
 }
 
 func (m *machine) ready(stderr *bytes.Buffer) {
 	m.t.Helper()
-	testkit.Eventually(m.t, world.Within, func() error {
+	testkit.Eventually(m.t, fixture.Within, func() error {
 		if _, err := status.FetchReady(m.t.Context(), m.socket); err != nil {
 			return fmt.Errorf("%w: %s", err, stderr)
 		}
@@ -122,7 +122,7 @@ func TestRefusedKernelFeatures(t *testing.T) {
 
 	cmd, stderr = m.agent("prog:xdp=EPERM")
 	err := cmd.Wait()
-	last := world.LastLine(stderr.String())
+	last := fixture.LastLine(stderr.String())
 	if err == nil || cmd.ProcessState.ExitCode() != 1 || !strings.Contains(last, "essential feature xdp-programs: program type XDP: operation not permitted (EPERM)") {
 		t.Errorf("without XDP it exits with %v: %s", err, stderr)
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/lab/cluster"
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // askFor is the graceful shutdown period here: long enough to observe on a busy machine
@@ -28,29 +28,29 @@ const askFor = 6 * time.Second
 const metricsAt = "127.0.0.1:9474"
 
 // drained is an environment with a load balancer that is drained.
-type drained struct{ *world.World }
+type drained struct{ *fixture.World }
 
 // TestDrain drains a load balancer by command under load, behind our router and behind
 // FRR, and undrains it: no request fails.
 func TestDrain(t *testing.T) {
 	for _, router := range []string{cluster.RouterFairlead, cluster.RouterFRR} {
 		t.Run(router, func(t *testing.T) {
-			w := &drained{world.NewBehind(t, router, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 3}, 3)}
-			tunnel, direct := world.Spec{Name: "tunnel", Host: 1}, world.Spec{Name: "direct", Host: 2, Annotations: []string{"forwarding-mode: dsr-nat"}}
+			w := &drained{fixture.NewBehind(t, router, topology.Options{Services: make([]topology.ServiceOptions, 1), Nodes: 3}, 3)}
+			tunnel, direct := fixture.Spec{Name: "tunnel", Host: 1}, fixture.Spec{Name: "direct", Host: 2, Annotations: []string{"forwarding-mode: dsr-nat"}}
 			w.HandIn(t, tunnel, direct)
 			for range 3 {
 				w.NewBalancer(t, web, "--graceful-shutdown-period", askFor.String(), "--metrics-address", metricsAt)
 			}
-			all := []world.Traffic{w.Load(t, "tunnel", tunnel.HTTP(), 20, 50), w.Load(t, "dsr-nat", direct.HTTP(), 20, 50)}
+			all := []fixture.Traffic{w.Load(t, "tunnel", tunnel.HTTP(), 20, 50), w.Load(t, "dsr-nat", direct.HTTP(), 20, 50)}
 			leaving := w.Balancers(web)[0]
 			before, err := w.Status(t, leaving.Name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			world.During(t, all, "a balancer drained", func() { w.drain(t, leaving) })
+			fixture.During(t, all, "a balancer drained", func() { w.drain(t, leaving) })
 			w.seeDrained(t, leaving, before.Peers[0])
-			world.During(t, all, "a balancer drained that serves again", func() {
-				w.run(t, "undrain", "--wait", world.Within.String(), "--socket", cluster.Socket(leaving.Name))
+			fixture.During(t, all, "a balancer drained that serves again", func() {
+				w.run(t, "undrain", "--wait", fixture.Within.String(), "--socket", cluster.Socket(leaving.Name))
 				w.awaitHops(t, w.NextHops(web))
 			})
 		})
@@ -70,7 +70,7 @@ func (w *drained) run(t *testing.T, args ...string) string {
 // awaitHops waits until the router's kernel has these next hops.
 func (w *drained) awaitHops(t *testing.T, want []string) {
 	t.Helper()
-	testkit.Eventually(t, world.Within, func() error {
+	testkit.Eventually(t, fixture.Within, func() error {
 		if !w.RouterHas(web, want) {
 			return fmt.Errorf("the router has not the next hops %v", want)
 		}
@@ -80,7 +80,7 @@ func (w *drained) awaitHops(t *testing.T, want []string) {
 
 // drain drains a load balancer, and checks that the router sends it nothing before its
 // routes are withdrawn.
-func (w *drained) drain(t *testing.T, pod paper.Pod) {
+func (w *drained) drain(t *testing.T, pod topology.Pod) {
 	t.Helper()
 	var others []string
 	for _, hop := range w.NextHops(web) {
@@ -99,7 +99,7 @@ func (w *drained) drain(t *testing.T, pod paper.Pod) {
 	if s.Drain == nil || s.Drain.Stage != plan.GracefulShutdown || !strings.Contains(string(s.Routes[0].Attributes.Communities), "graceful-shutdown") {
 		t.Errorf("the router avoids it with drain state %+v and routes %+v; want it during graceful shutdown", s.Drain, s.Routes)
 	}
-	w.run(t, "drain", "--wait", world.Within.String(), "--socket", cluster.Socket(pod.Name))
+	w.run(t, "drain", "--wait", fixture.Within.String(), "--socket", cluster.Socket(pod.Name))
 	s, err = w.Status(t, pod.Name)
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func (w *drained) drain(t *testing.T, pod paper.Pod) {
 
 // seeDrained checks the status of a drained load balancer: its sessions are up, and its
 // frontends are programmed.
-func (w *drained) seeDrained(t *testing.T, pod paper.Pod, before advertise.Peer) {
+func (w *drained) seeDrained(t *testing.T, pod topology.Pod, before advertise.Peer) {
 	t.Helper()
 	socket := cluster.Socket(pod.Name)
 	w.Eventually(t, pod.Name, func(s status.Status) error {
@@ -124,8 +124,8 @@ func (w *drained) seeDrained(t *testing.T, pod paper.Pod, before advertise.Peer)
 		}
 		return nil
 	})
-	w.scrape(t, pod.Name, `fairlead_drain_stage{stage="drained"} 1`, `fairlead_bgp_session_up{peer="`+paper.ReflectorAddr.String()+`"} 1`,
-		`fairlead_bgp_advertised_prefixes{peer="`+paper.ReflectorAddr.String()+`"} 0`, `fairlead_frontends{state="active"} `)
+	w.scrape(t, pod.Name, `fairlead_drain_stage{stage="drained"} 1`, `fairlead_bgp_session_up{peer="`+topology.ReflectorAddr.String()+`"} 1`,
+		`fairlead_bgp_advertised_prefixes{peer="`+topology.ReflectorAddr.String()+`"} 0`, `fairlead_frontends{state="active"} `)
 	for _, c := range []struct{ args, want []string }{
 		{[]string{"status"}, []string{"drained for", "by command (fairlead drain)", "routes      0 of"}},
 		{[]string{"get", "routes"}, []string{"this load balancer is draining: by command"}},
@@ -147,7 +147,7 @@ func (w *drained) scrape(t *testing.T, host string, want ...string) {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return w.Lab.Host(host).Dial(ctx, netip.Addr{}, netip.MustParseAddrPort(metricsAt))
 	}
-	client := http.Client{Timeout: world.Within, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	client := http.Client{Timeout: fixture.Within, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 	resp, err := client.Get("http://" + metricsAt + "/metrics")
 	if err != nil {
 		t.Fatal(err)

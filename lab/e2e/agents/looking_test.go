@@ -22,36 +22,36 @@ import (
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp"
-	"github.com/fairlead/fairlead/internal/decode"
+	"github.com/fairlead/fairlead/internal/pktdump"
 	"github.com/fairlead/fairlead/lab/cluster"
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // looking is an environment with one load balancer, and an open connection through each
 // of two Services.
 type looking struct {
-	*world.World
-	tunnel, nat   world.Spec
+	*fixture.World
+	tunnel, nat   fixture.Spec
 	balancer      string
 	held, natHeld netip.AddrPort
 	// server has the connection held.
-	server paper.Pod
+	server topology.Pod
 }
 
 // TestLooking queries agents under traffic, with each command that shows what happens to
 // packets.
 func TestLooking(t *testing.T) {
-	w := world.New(t, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 2, IPv6: true}, 2)
+	w := fixture.New(t, topology.Options{Services: make([]topology.ServiceOptions, 1), Nodes: 2, IPv6: true}, 2)
 	l := &looking{
-		World: w, tunnel: world.Spec{Name: "tunnel", Host: 1},
-		nat: world.Spec{Name: "nat", Host: 3, Annotations: []string{"forwarding-mode: fullnat"}},
+		World: w, tunnel: fixture.Spec{Name: "tunnel", Host: 1},
+		nat: fixture.Spec{Name: "nat", Host: 3, Annotations: []string{"forwarding-mode: fullnat"}},
 	}
 	w.HandIn(t, l.tunnel, l.nat)
 	l.balancer = w.NewBalancer(t, web).Name
 	l.held, l.natHeld = l.hold(t, l.tunnel.HTTP()), l.hold(t, l.nat.HTTP())
-	all := []world.Traffic{w.Load(t, "tunnel", l.tunnel.HTTP(), 5, 20), w.Load(t, "fullnat", l.nat.HTTP(), 5, 20)}
-	world.During(t, all, "looking", func() {
+	all := []fixture.Traffic{w.Load(t, "tunnel", l.tunnel.HTTP(), 5, 20), w.Load(t, "fullnat", l.nat.HTTP(), 5, 20)}
+	fixture.During(t, all, "looking", func() {
 		t.Run("flows", l.flows)
 		t.Run("trace", l.trace)
 		t.Run("drops", l.drops)
@@ -63,7 +63,7 @@ func TestLooking(t *testing.T) {
 func (l *looking) hold(t *testing.T, vip netip.AddrPort) netip.AddrPort {
 	t.Helper()
 	l.Answers(t, vip)
-	conn, err := l.Lab.Host(paper.Client).Dial(t.Context(), l.ClientAddr(vip), vip)
+	conn, err := l.Lab.Host(topology.Client).Dial(t.Context(), l.ClientAddr(vip), vip)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func (l *looking) flows(t *testing.T) {
 		for _, f := range l.flowsAt(t, server.Node.Name, l.held) {
 			l.server = server
 			l.isFlow(t, f, "dsr", dataplane.Flow{
-				Client: l.held, VIP: l.tunnel.HTTP(), Server: netip.AddrPortFrom(server.Addr, world.HTTPTarget), State: "established"})
+				Client: l.held, VIP: l.tunnel.HTTP(), Server: netip.AddrPortFrom(server.Addr, fixture.HTTPTarget), State: "established"})
 		}
 	}
 	if l.server.Name == "" {
@@ -91,12 +91,12 @@ func (l *looking) flows(t *testing.T) {
 		t.Fatalf("the balancer has for %s %+v", l.natHeld, found)
 	}
 	l.isFlow(t, found[0], "balancer", dataplane.Flow{Client: l.natHeld, VIP: l.nat.HTTP(), Server: found[0].Server, State: "established"})
-	if !found[0].Source.IsValid() || !slices.ContainsFunc(l.Servers(web), func(p paper.Pod) bool { return p.Addr == found[0].Server.Addr() }) {
+	if !found[0].Source.IsValid() || !slices.ContainsFunc(l.Servers(web), func(p topology.Pod) bool { return p.Addr == found[0].Server.Addr() }) {
 		t.Errorf("%+v", found[0])
 	}
 	for host, client := range map[string]netip.AddrPort{l.server.Node.Name: l.held, l.balancer: l.natHeld} {
 		table := l.table(t, host, "get", "flows", "--client", client.String())
-		if lines := strings.Split(table, "\n"); len(lines) != 3 || !strings.HasPrefix(table, "AT ") || !world.HasAll(lines[1], []string{client.String(), "established"}) {
+		if lines := strings.Split(table, "\n"); len(lines) != 3 || !strings.HasPrefix(table, "AT ") || !fixture.HasAll(lines[1], []string{client.String(), "established"}) {
 			t.Errorf("%s:\n%s", host, table)
 		}
 	}
@@ -142,8 +142,8 @@ func (l *looking) trace(t *testing.T) {
 	l.Draining[l.server.Name] = true
 	l.HandIn(t, l.tunnel)
 	l.InService(t, l.server, l.tunnel, func(b *status.Backend) bool { return b != nil && b.Draining && b.InService })
-	old := netip.AddrPortFrom(l.server.Addr, world.HTTPTarget).String()
-	var other paper.Pod
+	old := netip.AddrPortFrom(l.server.Addr, fixture.HTTPTarget).String()
+	var other topology.Pod
 	for _, s := range l.Servers(web) {
 		if s.Name != l.server.Name {
 			other = s
@@ -152,8 +152,8 @@ func (l *looking) trace(t *testing.T) {
 	vip, from := l.tunnel.HTTP(), l.held.String()
 	nobody := netip.AddrPortFrom(vip.Addr(), 9999).String()
 	frontend := fmt.Sprintf("frontend TCP %s (Service default/tunnel): forwarding mode tunnel, scheduler maglev\n", vip)
-	belongs := "the slot belongs to " + netip.AddrPortFrom(other.Addr, world.HTTPTarget).String()
-	leaves := []string{"kernel route lookup: route found, MTU 1600\n", "sent on " + paper.Dev + " to "}
+	belongs := "the slot belongs to " + netip.AddrPortFrom(other.Addr, fixture.HTTPTarget).String()
+	leaves := []string{"kernel route lookup: route found, MTU 1600\n", "sent on " + topology.Dev + " to "}
 	for _, c := range []struct {
 		name, verdict, drop string
 		args                []string
@@ -208,7 +208,7 @@ func (l *looking) traceJSON(t *testing.T, table string, args []string, verdict, 
 	t.Helper()
 	var got traced
 	l.Look(t, &got, append(args, "--socket", cluster.Socket(l.balancer))...)
-	if got.Verdict != verdict || got.Drop != drop || got.Interface != paper.Dev || len(got.Would) > 0 || !slices.Equal(decode.Lines(got.Out), got.OutWords) {
+	if got.Verdict != verdict || got.Drop != drop || got.Interface != topology.Dev || len(got.Would) > 0 || !slices.Equal(pktdump.Lines(got.Out), got.OutWords) {
 		t.Errorf("%+v", got)
 	}
 	for _, s := range got.Steps {
@@ -223,8 +223,8 @@ func (l *looking) drops(t *testing.T) {
 	knock := netip.AddrPortFrom(l.tunnel.HTTP().Addr(), 9998)
 	follow := []string{"drops", "--follow", "no-frontend", "--count", "1", "--socket", cluster.Socket(l.balancer)}
 	said := l.until(t, func() { l.knock(t, knock) }, follow...)
-	if line := world.LastLine(said); !strings.HasPrefix(said, "REASON") || !world.HasAll(line, []string{
-		" " + paper.Dev + " cpu ", " no-frontend, ", "IPv4 " + l.ClientAddrs[0].String() + " > " + knock.Addr().String(), "UDP ", " > 9998, 5 bytes of data"}) {
+	if line := fixture.LastLine(said); !strings.HasPrefix(said, "REASON") || !fixture.HasAll(line, []string{
+		" " + topology.Dev + " cpu ", " no-frontend, ", "IPv4 " + l.ClientAddrs[0].String() + " > " + knock.Addr().String(), "UDP ", " > 9998, 5 bytes of data"}) {
 		t.Errorf("output:\n%s", said)
 	}
 	var e struct {
@@ -239,8 +239,8 @@ func (l *looking) drops(t *testing.T) {
 	if err := json.Unmarshal([]byte(l.until(t, often, append(follow, "-o", "json")...)), &e); err != nil {
 		t.Fatal(err)
 	}
-	if e.Reason != "no-frontend" || e.Interface != paper.Dev || time.Since(e.Time).Abs() > 2*world.Within ||
-		!slices.Equal(e.Packet, decode.Lines(e.Data)) || !world.HasAll(strings.Join(e.Packet, "\n"), []string{knock.Addr().String(), "> 9998"}) {
+	if e.Reason != "no-frontend" || e.Interface != topology.Dev || time.Since(e.Time).Abs() > 2*fixture.Within ||
+		!slices.Equal(e.Packet, pktdump.Lines(e.Data)) || !fixture.HasAll(strings.Join(e.Packet, "\n"), []string{knock.Addr().String(), "> 9998"}) {
 		t.Errorf("%+v", e)
 	}
 	var counts []struct {
@@ -256,7 +256,7 @@ func (l *looking) drops(t *testing.T) {
 // knock sends a datagram without waiting for an answer.
 func (l *looking) knock(t *testing.T, to netip.AddrPort) {
 	t.Helper()
-	err := l.Lab.Host(paper.Client).Do(func() error {
+	err := l.Lab.Host(topology.Client).Do(func() error {
 		conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(l.ClientAddr(to), 0)), net.UDPAddrFromAddrPort(to))
 		if err != nil {
 			return err
@@ -272,10 +272,10 @@ func (l *looking) knock(t *testing.T, to netip.AddrPort) {
 // until runs a command, calls do repeatedly until it ends, and returns its output.
 func (l *looking) until(t *testing.T, do func(), args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), world.Within)
+	ctx, cancel := context.WithTimeout(t.Context(), fixture.Within)
 	defer cancel()
 	var out, errs bytes.Buffer
-	cmd := exec.CommandContext(ctx, world.Binary, args...)
+	cmd := exec.CommandContext(ctx, fixture.Binary, args...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -325,14 +325,14 @@ func (l *looking) capture(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		words := decode.Lines(data)
+		words := pktdump.Lines(data)
 		inner := fmt.Sprintf("IPv4 %s > %s, ", client, vip.Addr())
 		switch {
 		case packets%2 == 0:
-			if before = words; nic.Name != paper.Dev+" in" || len(words) < 3 || !strings.HasPrefix(words[1], inner) {
+			if before = words; nic.Name != topology.Dev+" in" || len(words) < 3 || !strings.HasPrefix(words[1], inner) {
 				t.Errorf("frame %d, %s: %q", packets, nic.Name, words)
 			}
-		case nic.Name != paper.Dev+" out XDP_REDIRECT" || len(words) < 4 || !strings.Contains(words[1], ", IPv4, ") ||
+		case nic.Name != topology.Dev+" out XDP_REDIRECT" || len(words) < 4 || !strings.Contains(words[1], ", IPv4, ") ||
 			!slices.Equal(words[len(words)-2:], before[len(before)-2:]):
 			t.Errorf("frame %d, %s: %q, previously %q", packets, nic.Name, words, before)
 		}

@@ -3,7 +3,7 @@ package agents_test
 import (
 	"testing"
 
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 	"github.com/fairlead/fairlead/lab/testkit/refuse"
 )
 
@@ -12,5 +12,5 @@ const web = 0
 
 func TestMain(m *testing.M) {
 	refuse.Init()
-	world.Main(m)
+	fixture.Main(m)
 }

@@ -5,16 +5,16 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/agent/status"
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // TestOnNodes runs the load balancers directly on two of three nodes, each of which also
 // has a backend pod.
 func TestOnNodes(t *testing.T) {
-	w := world.New(t, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 3, IPv6: true, OnNodes: true}, 3)
+	w := fixture.New(t, topology.Options{Services: make([]topology.ServiceOptions, 1), Nodes: 3, IPv6: true, OnNodes: true}, 3)
 	var hops, hops6 []netip.Addr
-	services := []world.Spec{
+	services := []fixture.Spec{
 		{Name: "tunnel", Host: 1},
 		{Name: "direct", Host: 2, Annotations: []string{"forwarding-mode: dsr-nat"}},
 		// A backend's answer with fullnat would arrive on its pod's interface, where no
@@ -26,10 +26,10 @@ func TestOnNodes(t *testing.T) {
 	w.HandIn(t, services...)
 	for _, node := range w.Nodes[:2] {
 		w.Eventually(t, node.Name, func(status.Status) error { return nil }) // otherwise it cannot handle a signal yet
-		if err := w.Process(node.Name).Stop(world.Within); err != nil {
+		if err := w.Process(node.Name).Stop(fixture.Within); err != nil {
 			t.Fatal(err)
 		}
-		err := w.StartNode(node, "--role", "balancer", "--interface", paper.Dev, "--peer", paper.ReflectorAddr.String())
+		err := w.StartNode(node, "--role", "balancer", "--interface", topology.Dev, "--peer", topology.ReflectorAddr.String())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,17 +8,17 @@ import (
 
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/lab/cluster"
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // ready waits until fairlead status --ready exits with a code, and prints these words.
-func ready(t *testing.T, w *world.World, socket string, code int, words ...string) {
+func ready(t *testing.T, w *fixture.World, socket string, code int, words ...string) {
 	t.Helper()
-	testkit.Eventually(t, world.Within, func() error {
+	testkit.Eventually(t, fixture.Within, func() error {
 		stdout, stderr, got := w.Fairlead(t, "", "status", "--ready", "--socket", socket)
-		if got != code || !world.HasAll(stdout+stderr, words) {
+		if got != code || !fixture.HasAll(stdout+stderr, words) {
 			return fmt.Errorf("exit code %d, output %q; want %d, %q", got, strings.TrimSpace(stdout+stderr), code, words)
 		}
 		return nil
@@ -28,12 +28,12 @@ func ready(t *testing.T, w *world.World, socket string, code int, words ...strin
 // TestReady checks that a load balancer is ready when its frontends are programmed and a
 // peer has its routes, not when its socket answers.
 func TestReady(t *testing.T) {
-	w := world.New(t, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 1}, 1)
-	w.HandIn(t, world.Spec{Name: "tunnel", Host: 1})
+	w := fixture.New(t, topology.Options{Services: make([]topology.ServiceOptions, 1), Nodes: 1}, 1)
+	w.HandIn(t, fixture.Spec{Name: "tunnel", Host: 1})
 	for _, socket := range []string{status.Socket(status.RoleRouter), status.Socket(status.RoleReflector), cluster.Socket(w.Nodes[0].Name)} {
 		ready(t, w, socket, 0, "ready")
 	}
-	reflector := w.Process(paper.Reflector)
+	reflector := w.Process(topology.Reflector)
 	if err := reflector.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestReady(t *testing.T) {
 		}
 		return nil
 	})
-	ready(t, w, socket, 1, "not ready: no BGP session is established: with "+paper.ReflectorAddr.String())
+	ready(t, w, socket, 1, "not ready: no BGP session is established: with "+topology.ReflectorAddr.String())
 	if err := reflector.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/lab/bench/calibrate"
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -19,8 +19,8 @@ import (
 func TestCalibration(t *testing.T) {
 	testkit.WatchSources(t)
 	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(world.Lab(t), "sim", "calibrate", "--balancers", "2", "--duration", "4s", "--rate", "600",
-		"--link-rate", "1000000", "--seeds", "3", "--out", filepath.Join(world.Ground, "calibrate"), "-o", "json")
+	cmd := exec.Command(fixture.Lab(t), "sim", "calibrate", "--balancers", "2", "--duration", "4s", "--rate", "600",
+		"--link-rate", "1000000", "--seeds", "3", "--out", filepath.Join(fixture.Ground, "calibrate"), "-o", "json")
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	t.Log(stderr.String())

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/lab"
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -37,7 +37,7 @@ type demo struct {
 func startDemo(t *testing.T) *demo {
 	t.Helper()
 	d := &demo{lines: make(chan string, 10000)}
-	d.cmd = exec.Command(world.Lab(t), "demo", "--json", "--duration", "15s", "--report", filepath.Join(world.Ground, "demo.html"))
+	d.cmd = exec.Command(fixture.Lab(t), "demo", "--json", "--duration", "15s", "--report", filepath.Join(fixture.Ground, "demo.html"))
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	d.cmd.Stdout = &d.stdout
 	stderr, err := d.cmd.StderrPipe()
@@ -64,7 +64,7 @@ func startDemo(t *testing.T) *demo {
 // demo ends first.
 func (d *demo) until(t *testing.T, words string) error {
 	t.Helper()
-	limit := time.After(4 * world.Within)
+	limit := time.After(4 * fixture.Within)
 	for {
 		select {
 		case line, ok := <-d.lines:

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -16,9 +16,9 @@ import (
 // breaks, and without it enough breaks to show that the experiment works.
 func TestSurvival(t *testing.T) {
 	testkit.WatchSources(t)
-	out := filepath.Join(world.Ground, "survival")
+	out := filepath.Join(fixture.Ground, "survival")
 	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(world.Lab(t), "bench", "survival", "--connections", "500", "--connection-consistency", "second-chance,hash-only", "--fullnat=false",
+	cmd := exec.Command(fixture.Lab(t), "bench", "survival", "--connections", "500", "--connection-consistency", "second-chance,hash-only", "--fullnat=false",
 		"--events", "add-server,all-at-once", "--settle", "1s", "--timeout", "8s", "--out", out, "-o", "json")
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()

@@ -9,15 +9,15 @@ import (
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 )
 
 // healthPort is the backends' health port; nobody listens there at first.
 const healthPort = 9000
 
 // checked is a Service whose backends are probed on healthPort.
-func checked(name string, host int, more ...string) world.Spec {
-	return world.Spec{Name: name, Of: web, Host: host, OwnRoute: true, Annotations: append([]string{
+func checked(name string, host int, more ...string) fixture.Spec {
+	return fixture.Spec{Name: name, Of: web, Host: host, OwnRoute: true, Annotations: append([]string{
 		"health-check: http", fmt.Sprintf("health-check-port: %q", fmt.Sprint(healthPort)),
 		"health-check-interval: 1s", "health-check-timeout: 1s",
 	}, more...)}
@@ -53,7 +53,7 @@ func (p *pods) well(t *testing.T, of int) (ill func()) {
 
 // frontends waits until every frontend of a Service has a state on every load balancer,
 // and every backend a health.
-func (p *pods) frontends(t *testing.T, of world.Spec, want plan.State, health string) {
+func (p *pods) frontends(t *testing.T, of fixture.Spec, want plan.State, health string) {
 	t.Helper()
 	for _, balancer := range p.Balancers(of.Of) {
 		p.Eventually(t, balancer.Name, func(s status.Status) error {
@@ -83,13 +83,13 @@ func (p *pods) panicMode(t *testing.T) {
 	p.HandIn(t, s)
 	p.frontends(t, s, plan.Active, "up")
 	// One after the other becomes unhealthy, and keeps its connections.
-	all := []world.Traffic{p.Load(t, "panic", s.HTTP(), 10, 50)}
-	world.During(t, all, "every server ill", func() {
+	all := []fixture.Traffic{p.Load(t, "panic", s.HTTP(), 10, 50)}
+	fixture.During(t, all, "every server ill", func() {
 		ill()
 		p.frontends(t, s, plan.Panic, "down")
 		p.Reach(t, s, true)
 	})
-	world.During(t, all, "every server well again", func() {
+	fixture.During(t, all, "every server well again", func() {
 		ill = p.well(t, web)
 		p.frontends(t, s, plan.Active, "up")
 		p.Reach(t, s, true)
@@ -110,8 +110,8 @@ func (p *pods) noPanic(t *testing.T) {
 	}
 	route := netip.PrefixFrom(s.HTTP().Addr(), 32)
 	p.Routed(t, route, hops...)
-	all := []world.Traffic{p.Load(t, "unaffected", p.tunnel.HTTP(), 10, 50)}
-	world.During(t, all, "every server of another Service ill", func() {
+	all := []fixture.Traffic{p.Load(t, "unaffected", p.tunnel.HTTP(), 10, 50)}
+	fixture.During(t, all, "every server of another Service ill", func() {
 		ill()
 		p.frontends(t, s, plan.NoHealthyBackend, "down")
 		p.Routed(t, route)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/lab/cluster"
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 )
 
 // everyRoleReports queries the router, the reflector and a backend node through their
@@ -41,7 +41,7 @@ func (p *pods) everyRoleReports(t *testing.T) {
 	if s.DSRAgent == nil || len(s.DSRAgent.Attached) == 0 {
 		t.Fatalf("%s reports no DSR agent: %+v", server.Node.Name, s)
 	}
-	at := netip.AddrPortFrom(server.Addr, world.HTTPTarget)
+	at := netip.AddrPortFrom(server.Addr, fixture.HTTPTarget)
 	i := slices.IndexFunc(s.DSRAgent.Entries, func(e status.Entry) bool {
 		return e.Server == at && e.VIP == p.tunnel.HTTP().Addr()
 	})

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/agent/status"
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // The paper's services in the scenarios: web has three load balancers, shop one in
@@ -21,25 +21,25 @@ const (
 
 // pods is an environment with load balancers in pods, and its Services.
 type pods struct {
-	*world.World
-	tunnel, direct, nat     world.Spec // of web
-	shopTunnel, shopDirect  world.Spec
-	shopNAT, shopRoundRobin world.Spec
-	roundRobin              world.Spec
+	*fixture.World
+	tunnel, direct, nat     fixture.Spec // of web
+	shopTunnel, shopDirect  fixture.Spec
+	shopNAT, shopRoundRobin fixture.Spec
+	roundRobin              fixture.Spec
 }
 
 func newPods(t *testing.T) *pods {
-	w := world.New(t, paper.Options{Services: make([]paper.ServiceOptions, 2), Nodes: 4, IPv6: true}, 3)
+	w := fixture.New(t, topology.Options{Services: make([]topology.ServiceOptions, 2), Nodes: 4, IPv6: true}, 3)
 	p := &pods{
 		World:          w,
-		tunnel:         world.Spec{Name: "tunnel", Of: web, Host: 1},
-		direct:         world.Spec{Name: "direct", Of: web, Host: 2, Annotations: []string{"forwarding-mode: dsr-nat"}},
-		nat:            world.Spec{Name: "nat", Of: web, Host: 3, Annotations: []string{"forwarding-mode: fullnat"}},
-		roundRobin:     world.Spec{Name: "turns", Of: web, Host: 4, Annotations: []string{"scheduler: rr"}},
-		shopTunnel:     world.Spec{Name: "shop-tunnel", Of: shop, Host: 1},
-		shopDirect:     world.Spec{Name: "shop-direct", Of: shop, Host: 2, Annotations: []string{"forwarding-mode: dsr-nat", "scheduler: rr"}},
-		shopNAT:        world.Spec{Name: "shop-nat", Of: shop, Host: 3, Annotations: []string{"forwarding-mode: fullnat"}},
-		shopRoundRobin: world.Spec{Name: "shop-turns", Of: shop, Host: 4, Annotations: []string{"scheduler: rr", "forwarding-mode: fullnat"}},
+		tunnel:         fixture.Spec{Name: "tunnel", Of: web, Host: 1},
+		direct:         fixture.Spec{Name: "direct", Of: web, Host: 2, Annotations: []string{"forwarding-mode: dsr-nat"}},
+		nat:            fixture.Spec{Name: "nat", Of: web, Host: 3, Annotations: []string{"forwarding-mode: fullnat"}},
+		roundRobin:     fixture.Spec{Name: "turns", Of: web, Host: 4, Annotations: []string{"scheduler: rr"}},
+		shopTunnel:     fixture.Spec{Name: "shop-tunnel", Of: shop, Host: 1},
+		shopDirect:     fixture.Spec{Name: "shop-direct", Of: shop, Host: 2, Annotations: []string{"forwarding-mode: dsr-nat", "scheduler: rr"}},
+		shopNAT:        fixture.Spec{Name: "shop-nat", Of: shop, Host: 3, Annotations: []string{"forwarding-mode: fullnat"}},
+		shopRoundRobin: fixture.Spec{Name: "shop-turns", Of: shop, Host: 4, Annotations: []string{"scheduler: rr", "forwarding-mode: fullnat"}},
 	}
 	w.HandIn(t, p.tunnel, p.direct, p.nat, p.roundRobin, p.shopTunnel, p.shopDirect, p.shopNAT, p.shopRoundRobin)
 	for range 3 {
@@ -73,7 +73,7 @@ func TestPods(t *testing.T) {
 // everyMethod reaches every Service over TCP and UDP, IPv4 and IPv6, on ports that differ
 // from the backends'.
 func (p *pods) everyMethod(t *testing.T) {
-	for _, s := range []world.Spec{p.tunnel, p.direct, p.nat, p.roundRobin} {
+	for _, s := range []fixture.Spec{p.tunnel, p.direct, p.nat, p.roundRobin} {
 		t.Run(s.Name, func(t *testing.T) { p.Reach(t, s, true) })
 	}
 }
@@ -86,13 +86,13 @@ func (p *pods) genericMode(t *testing.T) {
 		}
 		return nil
 	})
-	for _, s := range []world.Spec{p.shopTunnel, p.shopDirect, p.shopNAT, p.shopRoundRobin} {
+	for _, s := range []fixture.Spec{p.shopTunnel, p.shopDirect, p.shopNAT, p.shopRoundRobin} {
 		t.Run(s.Name, func(t *testing.T) { p.Reach(t, s, true) })
 	}
 }
 
 // again restarts a load balancer's agent after a signal ended it.
-func (p *pods) again(t *testing.T, pod paper.Pod, sig syscall.Signal, args ...string) {
+func (p *pods) again(t *testing.T, pod topology.Pod, sig syscall.Signal, args ...string) {
 	t.Helper()
 	old := p.Process(pod.Name)
 	if err := old.Signal(sig); err != nil {
@@ -111,7 +111,7 @@ func (p *pods) again(t *testing.T, pod paper.Pod, sig syscall.Signal, args ...st
 
 // restart stops each load balancer, one at a time, gracefully and by SIGKILL, under load.
 func (p *pods) restart(t *testing.T) {
-	stateless := []world.Traffic{
+	stateless := []fixture.Traffic{
 		p.Load(t, "tunnel", p.tunnel.HTTP(), 20, 50),
 		p.Load(t, "tunnel over IPv6", p.tunnel.HTTP6(), 10, 20),
 		p.Load(t, "dsr-nat", p.direct.HTTP(), 20, 50),
@@ -123,7 +123,7 @@ func (p *pods) restart(t *testing.T) {
 	mark := nat.Mark()
 	for _, pod := range p.Balancers(web) {
 		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-			world.During(t, stateless, fmt.Sprintf("%v to %s and a new start", sig, pod.Name), func() { p.again(t, pod, sig) })
+			fixture.During(t, stateless, fmt.Sprintf("%v to %s and a new start", sig, pod.Name), func() { p.again(t, pod, sig) })
 		}
 	}
 	c := nat.LostSince(t, mark)
@@ -134,18 +134,18 @@ func (p *pods) restart(t *testing.T) {
 			t.Errorf("fullnat: %d connections ended with %s: clients must be notified immediately when the load balancer changes", n, why)
 		}
 	}
-	world.During(t, []world.Traffic{nat}, "nothing, after the restarts", func() { nat.AwaitSettled(t) })
+	fixture.During(t, []fixture.Traffic{nat}, "nothing, after the restarts", func() { nat.AwaitSettled(t) })
 }
 
 // restartAlone restarts a service's only load balancer: its tracked flows are still
 // there, and connections continue.
 func (p *pods) restartAlone(t *testing.T) {
-	all := []world.Traffic{
+	all := []fixture.Traffic{
 		p.Load(t, "fullnat alone", p.shopNAT.HTTP(), 20, 0),
 		p.Load(t, "rr alone", p.shopDirect.HTTP(), 20, 0),
 	}
 	pod := p.Balancers(shop)[0]
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		world.During(t, all, fmt.Sprintf("%v to %s and a new start", sig, pod.Name), func() { p.again(t, pod, sig, "--xdp-mode", "generic") })
+		fixture.During(t, all, fmt.Sprintf("%v to %s and a new start", sig, pod.Name), func() { p.again(t, pod, sig, "--xdp-mode", "generic") })
 	}
 }

@@ -13,26 +13,26 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // pastTheBalancers has a client tunnel its packets straight to a backend, like a load
 // balancer: loadBalancerSourceRanges applies there too.
 func (p *pods) pastTheBalancers(t *testing.T) {
-	s := world.Spec{Name: "private", Of: web, Host: 13}
+	s := fixture.Spec{Name: "private", Of: web, Host: 13}
 	restrict := func(ranges string) {
 		manifest := strings.Replace(s.Manifest(p.World), "  type: LoadBalancer\n", "  type: LoadBalancer\n  loadBalancerSourceRanges: ["+ranges+"]\n", 1)
 		if err := p.Write(web, s.Name+".yaml", manifest); err != nil {
 			t.Fatal(err)
 		}
 	}
-	server, vip := s.Servers(p.World)[0], s.VIP(false, world.EchoPort)
+	server, vip := s.Servers(p.World)[0], s.VIP(false, fixture.EchoPort)
 	defer p.routeToPod(t, server)()
 	eventually := func(answered bool, when string) {
 		t.Helper()
-		testkit.Eventually(t, world.Within, func() error {
+		testkit.Eventually(t, fixture.Within, func() error {
 			if p.asksPast(t, server.Addr, vip) != answered {
 				return errors.New(when)
 			}
@@ -50,12 +50,12 @@ func (p *pods) pastTheBalancers(t *testing.T) {
 }
 
 // routeToPod makes the router route clients directly to a pod, as many networks do.
-func (p *pods) routeToPod(t *testing.T, pod paper.Pod) (remove func()) {
+func (p *pods) routeToPod(t *testing.T, pod topology.Pod) (remove func()) {
 	t.Helper()
 	change := func(verb string) {
 		t.Helper()
 		cmd := exec.Command("ip", "route", verb, pod.Addr.String(), "via", pod.Node.Addr.String())
-		if err := p.Lab.Host(paper.Router).Do(cmd.Run); err != nil {
+		if err := p.Lab.Host(topology.Router).Do(cmd.Run); err != nil {
 			t.Fatalf("%s: %v", cmd, err)
 		}
 	}
@@ -68,7 +68,7 @@ func (p *pods) routeToPod(t *testing.T, pod paper.Pod) (remove func()) {
 func (p *pods) asksPast(t *testing.T, backend netip.Addr, vip netip.AddrPort) bool {
 	t.Helper()
 	answer := make([]byte, 2000)
-	err := p.Lab.Host(paper.Client).Do(func() error {
+	err := p.Lab.Host(topology.Client).Do(func() error {
 		conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.ClientAddrs[0], 0)), net.UDPAddrFromAddrPort(vip))
 		if err != nil {
 			return err

@@ -11,13 +11,13 @@ import (
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/lab/cluster"
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // unaffected starts the traffic that rejected input must not affect.
-func (p *pods) unaffected(t *testing.T) []world.Traffic {
-	return []world.Traffic{p.Load(t, "tunnel", p.tunnel.HTTP(), 10, 50), p.Load(t, "dsr-nat", p.direct.HTTP(), 10, 50)}
+func (p *pods) unaffected(t *testing.T) []fixture.Traffic {
+	return []fixture.Traffic{p.Load(t, "tunnel", p.tunnel.HTTP(), 10, 50), p.Load(t, "dsr-nat", p.direct.HTTP(), 10, 50)}
 }
 
 // refusedInput writes one invalid version after the other of a Service in use; the
@@ -46,7 +46,7 @@ func (p *pods) refusedInput(t *testing.T) {
 			if wrong == good {
 				t.Fatalf("the manifest has no %q:\n%s", c.old, good)
 			}
-			world.During(t, traffic, c.name, func() {
+			fixture.During(t, traffic, c.name, func() {
 				if err := p.Write(web, file, wrong); err != nil {
 					t.Fatal(err)
 				}
@@ -65,20 +65,20 @@ func (p *pods) refusedInput(t *testing.T) {
 // refusedFrontends writes Services that are well-formed but cannot be served, next to
 // others that are served.
 func (p *pods) refusedFrontends(t *testing.T) {
-	lonely := world.Spec{Name: "lonely", Of: web, Host: 21}
-	wrongFamily := world.Spec{Name: "family", Of: web, Host: 22, Annotations: []string{"forwarding-mode: dsr-nat"}}
+	lonely := fixture.Spec{Name: "lonely", Of: web, Host: 21}
+	wrongFamily := fixture.Spec{Name: "family", Of: web, Host: 22, Annotations: []string{"forwarding-mode: dsr-nat"}}
 	service, slices, _ := strings.Cut(wrongFamily.Manifest(p.World), "---\n")
 	_, sixes, _ := strings.Cut(slices, "---\n")
 	onlyFour := strings.Replace(service, fmt.Sprintf("%s,%s", wrongFamily.VIP(false, 0).Addr(), wrongFamily.VIP(true, 0).Addr()),
 		wrongFamily.VIP(false, 0).Addr().String(), 1)
 	onlyFour = strings.Replace(onlyFour, p.Services[web].Prefix.String()+","+p.Services[web].Prefix6.String(), p.Services[web].Prefix.String(), 1)
-	double := world.Spec{Name: "double", Of: web, Host: p.tunnel.Host}
+	double := fixture.Spec{Name: "double", Of: web, Host: p.tunnel.Host}
 	younger := strings.Replace(double.Manifest(p.World), "2026-01-01", "2026-06-01", 1)
 	loneService, _, _ := strings.Cut(lonely.Manifest(p.World), "---\n")
 
 	traffic := p.unaffected(t)
 	for _, c := range []struct {
-		of      world.Spec
+		of      fixture.Spec
 		text    string
 		state   plan.State
 		reason  string
@@ -90,7 +90,7 @@ func (p *pods) refusedFrontends(t *testing.T) {
 	} {
 		t.Run(c.of.Name, func(t *testing.T) {
 			file := c.of.Name + ".yaml"
-			world.During(t, traffic, c.of.Name, func() {
+			fixture.During(t, traffic, c.of.Name, func() {
 				if err := p.Write(web, file, c.text); err != nil {
 					t.Fatal(err)
 				}
@@ -122,7 +122,7 @@ func (p *pods) refusedFrontends(t *testing.T) {
 func (p *pods) programmedStays(t *testing.T) {
 	traffic := p.unaffected(t)
 	file, good := p.tunnel.Name+".yaml", p.tunnel.Manifest(p.World)
-	newcomer := world.Spec{Name: "aaa", Of: web, Host: p.tunnel.Host}
+	newcomer := fixture.Spec{Name: "aaa", Of: web, Host: p.tunnel.Host}
 	older := strings.Replace(newcomer.Manifest(p.World), "2026-01-01", "2020-01-01", 1)
 	put := func(file, text string) {
 		t.Helper()
@@ -153,7 +153,7 @@ func (p *pods) programmedStays(t *testing.T) {
 		p.Problem(t, agent, "aaa.yaml:1", "Service default/aaa", "already has", "("+file+":1)", "was programmed first")
 	}
 	agents := []string{"node1"}
-	world.During(t, traffic, "a broken manifest and a newcomer", func() {
+	fixture.During(t, traffic, "a broken manifest and a newcomer", func() {
 		put(file, strings.Replace(good, "port: 8080}", "port: 80800}", 1))
 		put("aaa.yaml", older)
 		for _, pod := range p.Balancers(web) {
@@ -165,13 +165,13 @@ func (p *pods) programmedStays(t *testing.T) {
 	})
 	for _, pod := range p.Balancers(web)[:2] {
 		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-			world.During(t, traffic, fmt.Sprintf("%v to %s and a new start", sig, pod.Name), func() {
+			fixture.During(t, traffic, fmt.Sprintf("%v to %s and a new start", sig, pod.Name), func() {
 				p.again(t, pod, sig)
 				stays(pod.Name)
 			})
 		}
 	}
-	world.During(t, traffic, "the end of both", func() {
+	fixture.During(t, traffic, "the end of both", func() {
 		p.remove(t, "aaa.yaml")
 		put(file, good)
 		for _, a := range agents {
@@ -201,7 +201,7 @@ func (p *pods) folderAndFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	world.During(t, traffic, "the folder gone", func() {
+	fixture.During(t, traffic, "the folder gone", func() {
 		move(folder, folder+".away")
 		p.Problem(t, "web-lb2", folder, "is gone")
 		move(folder+".away", folder)
@@ -209,7 +209,7 @@ func (p *pods) folderAndFiles(t *testing.T) {
 	})
 	file := filepath.Join(folder, p.tunnel.Name+".yaml")
 	whole := p.tunnel.Manifest(p.World)
-	world.During(t, traffic, "a file half written", func() {
+	fixture.During(t, traffic, "a file half written", func() {
 		// In the middle of a word of the Service; its slices are missing.
 		half := whole[:strings.Index(whole, "LoadBalancer")+4]
 		if err := os.WriteFile(file, []byte(half), 0o644); err != nil {
@@ -232,7 +232,7 @@ func (p *pods) peer(t *testing.T, agent string, words ...string) {
 			return fmt.Errorf("peers %v", s.Peers)
 		}
 		peer := s.Peers[0]
-		if established := peer.State == "established"; established != (len(words) == 0) || !world.HasAll(peer.LastError, words) {
+		if established := peer.State == "established"; established != (len(words) == 0) || !fixture.HasAll(peer.LastError, words) {
 			return fmt.Errorf("peer %s is %s, last error %q; want %q", peer.Address, peer.State, peer.LastError, words)
 		}
 		return nil
@@ -250,7 +250,7 @@ func (p *pods) refusedPeers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reflector := paper.ReflectorAddr.String()
+	reflector := topology.ReflectorAddr.String()
 	start := func(args ...string) error {
 		return p.Start(pod.Name, pod.Name, append([]string{"agent", "--node", pod.Name, "--manifest-dir", cluster.Manifests(p.Services[web].Name),
 			"--next-hop", pod.Node.Addr.String(), "--bpffs", cluster.BPFFS(pod.Name), "--socket", cluster.Socket(pod.Name)}, args...)...)
@@ -265,18 +265,18 @@ func (p *pods) refusedPeers(t *testing.T) {
 		{"wrong password", []string{"--peer", reflector, "--password-file", password}, []string{reflector, "password"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			world.During(t, traffic, c.name, func() {
+			fixture.During(t, traffic, c.name, func() {
 				if err := start(c.args...); err != nil {
 					t.Fatal(err)
 				}
 				p.peer(t, pod.Name, c.words...)
-				if err := p.Process(pod.Name).Stop(world.Within); err != nil {
+				if err := p.Process(pod.Name).Stop(fixture.Within); err != nil {
 					t.Errorf("it exits with %v", err)
 				}
 			})
 		})
 	}
-	world.During(t, traffic, "the right settings", func() {
+	fixture.During(t, traffic, "the right settings", func() {
 		if err := p.StartBalancer(pod); err != nil {
 			t.Fatal(err)
 		}
@@ -299,7 +299,7 @@ func (p *pods) secondAgents(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	balancer := []string{"--next-hop", first.Node.Addr.String(), "--peer", paper.ReflectorAddr.String()}
+	balancer := []string{"--next-hop", first.Node.Addr.String(), "--peer", topology.ReflectorAddr.String()}
 	for _, c := range []struct {
 		name          string
 		socket, bpffs string
@@ -314,10 +314,10 @@ func (p *pods) secondAgents(t *testing.T) {
 		{"wrong flags", own, "/sys/fs/bpf/second", []string{"--interface", "eth7", "--local-asn", "0"}, []string{"--local-asn", "0 is not an AS number"}, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			world.During(t, traffic, "a second agent with the same "+c.name, func() {
+			fixture.During(t, traffic, "a second agent with the same "+c.name, func() {
 				_, stderr, code := p.Fairlead(t, first.Name, append([]string{"agent", "--node", "second",
 					"--manifest-dir", cluster.Manifests("web"), "--socket", c.socket, "--bpffs", c.bpffs}, c.args...)...)
-				if last := world.LastLine(stderr); code != c.code || !world.HasAll(last, c.words) {
+				if last := fixture.LastLine(stderr); code != c.code || !fixture.HasAll(last, c.words) {
 					t.Errorf("exit code %d, last line %q; want %d, %q; output:\n%s", code, last, c.code, c.words, stderr)
 				}
 			})

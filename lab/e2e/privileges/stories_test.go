@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/privilege"
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/lab/testkit"
 	vdnmodel "github.com/fairlead/fairlead/vdn"
@@ -171,8 +171,8 @@ func vdn(p *place, caps privilege.Set) error {
 
 // attach runs the plugin for the host pod.
 func (p *place) attach(verb string, caps privilege.Set) error {
-	cmd := exec.Command(filepath.Join(world.Ground, "fairlead-cni"))
-	cmd.Env = []string{"CNI_COMMAND=" + verb, "CNI_CONTAINERID=pod", "CNI_IFNAME=net1", "CNI_PATH=" + world.Ground,
+	cmd := exec.Command(filepath.Join(fixture.Ground, "fairlead-cni"))
+	cmd.Env = []string{"CNI_COMMAND=" + verb, "CNI_CONTAINERID=pod", "CNI_IFNAME=net1", "CNI_PATH=" + fixture.Ground,
 		"CNI_NETNS=" + filepath.Join(netns.Dir, "pod")}
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion": "1.1.0", "name": "science", "type": "fairlead-cni", "network": "science",
 		"controller": "http://127.0.0.1:7473", "node": "lb", "dataDir": %q}`, filepath.Join(p.dir, "cni")))
@@ -181,7 +181,7 @@ func (p *place) attach(verb string, caps privilege.Set) error {
 
 // plugin checks that a pod gets its device, and loses it.
 func plugin(p *place, caps privilege.Set) error {
-	must(p.t, testkit.BuildPackage(filepath.Join(world.Ground, "fairlead-cni"), "github.com/fairlead/fairlead/cmd/fairlead-cni"))
+	must(p.t, testkit.BuildPackage(filepath.Join(fixture.Ground, "fairlead-cni"), "github.com/fairlead/fairlead/cmd/fairlead-cni"))
 	p.withVDN(privilege.All)
 	if err := p.attach("ADD", caps); err != nil {
 		return err
@@ -200,7 +200,7 @@ func vdnNode(p *place, caps privilege.Set) error {
 
 // withNode runs a node's daemon in lb until it enforces the plan for a pod.
 func (p *place) withNode(caps privilege.Set) (*process, error) {
-	must(p.t, testkit.BuildPackage(filepath.Join(world.Ground, "fairlead-cni"), "github.com/fairlead/fairlead/cmd/fairlead-cni"))
+	must(p.t, testkit.BuildPackage(filepath.Join(fixture.Ground, "fairlead-cni"), "github.com/fairlead/fairlead/cmd/fairlead-cni"))
 	p.withVDN(privilege.All)
 	n := p.start("lb", caps, "vdn", "agent", "--name", "lb", "--uplink", "eth0=1G", "--bpffs", p.bpffs("lb"),
 		"--data", filepath.Join(p.dir, "node"), "--socket", p.socket("node"))

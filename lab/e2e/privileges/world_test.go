@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/internal/privilege"
 	"github.com/fairlead/fairlead/lab"
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/labtest"
 	"github.com/fairlead/fairlead/lab/load"
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	world.Main(m)
+	fixture.Main(m)
 }
 
 // place is the network in which a role runs, created for each run:
@@ -124,7 +124,7 @@ func (s *said) String() string {
 // start runs fairlead in a host with these capabilities.
 func (p *place) start(host string, caps privilege.Set, args ...string) *process {
 	p.t.Helper()
-	return p.startCommand(host, caps, exec.Command(world.Binary, args...))
+	return p.startCommand(host, caps, exec.Command(fixture.Binary, args...))
 }
 
 func (p *place) startCommand(host string, caps privilege.Set, cmd *exec.Cmd) *process {
@@ -165,7 +165,7 @@ var complaint = regexp.MustCompile(`operation not permitted|permission denied|EP
 func (c *process) until(goal func() error) error {
 	c.place.t.Helper()
 	var err error
-	for deadline := time.Now().Add(world.Within); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(fixture.Within); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		ended := false
 		select {
 		case <-c.Done():
@@ -202,7 +202,7 @@ func (c *process) succeeds() error {
 
 // answered sends a request to the VIP from the client.
 func (p *place) answered(at netip.AddrPort) error {
-	name, err := world.AskHTTP(p.t.Context(), p.lab.Host("client"), at)
+	name, err := fixture.AskHTTP(p.t.Context(), p.lab.Host("client"), at)
 	if err == nil && name != "web" {
 		err = fmt.Errorf("%s answers", name)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -48,8 +48,8 @@ func (u *upstream) ip(args ...string) {
 // shows waits until a command of the router's process prints all of these.
 func (u *upstream) shows(command string, want ...string) {
 	u.t.Helper()
-	testkit.Eventually(u.t, world.Within, func() error {
-		out, err := exec.Command(world.Binary, append(strings.Fields(command), "--socket", filepath.Join(u.dir, "router.sock"))...).CombinedOutput()
+	testkit.Eventually(u.t, fixture.Within, func() error {
+		out, err := exec.Command(fixture.Binary, append(strings.Fields(command), "--socket", filepath.Join(u.dir, "router.sock"))...).CombinedOutput()
 		for _, w := range want {
 			if err == nil && !strings.Contains(string(out), w) {
 				err = fmt.Errorf("%s shows\n%s\nwithout %q", command, out, w)

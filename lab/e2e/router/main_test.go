@@ -3,7 +3,7 @@ package router_test
 import (
 	"testing"
 
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 )
 
-func TestMain(m *testing.M) { world.Main(m) }
+func TestMain(m *testing.M) { fixture.Main(m) }

@@ -16,10 +16,10 @@ import (
 
 	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/lab"
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 	"github.com/fairlead/fairlead/lab/flows"
 	"github.com/fairlead/fairlead/lab/flows/flowstest"
-	"github.com/fairlead/fairlead/lab/foreign"
+	"github.com/fairlead/fairlead/lab/interop"
 	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/router"
 )
@@ -70,7 +70,7 @@ func newUpstream(t *testing.T) *upstream {
 	u := &upstream{t: t, l: l, dir: t.TempDir()}
 	t.Cleanup(func() {
 		if t.Failed() {
-			(&world.World{}).ShowLogs(t, u.dir)
+			(&fixture.World{}).ShowLogs(t, u.dir)
 		}
 		if err := l.Close(); err != nil {
 			t.Error(err)
@@ -90,9 +90,9 @@ func newUpstream(t *testing.T) *upstream {
 func (u *upstream) start(host string, args ...string) *lab.Process {
 	u.t.Helper()
 	socket := filepath.Join(u.dir, host+".sock")
-	p := u.run(host, exec.Command(world.Binary, append(args, "--socket", socket)...))
-	testkit.Eventually(u.t, world.Within, func() error {
-		return exec.Command(world.Binary, "status", "--socket", socket).Run()
+	p := u.run(host, exec.Command(fixture.Binary, append(args, "--socket", socket)...))
+	testkit.Eventually(u.t, fixture.Within, func() error {
+		return exec.Command(fixture.Binary, "status", "--socket", socket).Run()
 	})
 	return p
 }
@@ -133,7 +133,7 @@ func (u *upstream) speak(prefix string) {
 			u.t.Fatal(err)
 		}
 		u.t.Cleanup(func() { out.Close() })
-		speaker := exec.Command(world.Lab(u.t), "bench", "speakers", "--reflector", "10.0.0.109,10.0.0.108", "--first", fmt.Sprint(i-1), "--balancers", "1")
+		speaker := exec.Command(fixture.Lab(u.t), "bench", "speakers", "--reflector", "10.0.0.109,10.0.0.108", "--first", fmt.Sprint(i-1), "--balancers", "1")
 		speaker.Stdin = in
 		u.run(host, speaker)
 		in.Close()
@@ -185,7 +185,7 @@ func (u *upstream) table() string {
 
 func (u *upstream) until(want string) {
 	u.t.Helper()
-	testkit.Eventually(u.t, world.Within, func() error {
+	testkit.Eventually(u.t, fixture.Within, func() error {
 		if got := u.table(); got != want {
 			return fmt.Errorf("the router's kernel has %q, want %q", got, want)
 		}
@@ -197,8 +197,8 @@ func (u *upstream) until(want string) {
 // or received this number of routes.
 func (u *upstream) peersUp(host string, want, routes int) {
 	u.t.Helper()
-	testkit.Eventually(u.t, world.Within, func() error {
-		out, err := exec.Command(world.Binary, "status", "--socket", filepath.Join(u.dir, host+".sock"), "-o", "json").Output()
+	testkit.Eventually(u.t, fixture.Within, func() error {
+		out, err := exec.Command(fixture.Binary, "status", "--socket", filepath.Join(u.dir, host+".sock"), "-o", "json").Output()
 		if err != nil {
 			return err
 		}
@@ -272,7 +272,7 @@ func TestReflectorsDie(t *testing.T) {
 				if router == "fairlead" {
 					u.router("--router-id", "10.0.0.110", "--peer", "10.0.0.109,10.0.0.108")
 				} else {
-					u.foreign(foreign.Kind(router))
+					u.foreign(interop.Kind(router))
 				}
 				u.speak("10.128.0.0/24")
 				u.ask(allFour)
@@ -296,11 +296,11 @@ func TestReflectorsDie(t *testing.T) {
 }
 
 // foreign runs FRR or BIRD as in docs/router.md, except for the services' prefix.
-func (u *upstream) foreign(kind foreign.Kind) {
+func (u *upstream) foreign(kind interop.Kind) {
 	u.t.Helper()
 	files := map[string]string{}
 	names := []string{"bird.conf"}
-	if kind == foreign.FRR {
+	if kind == interop.FRR {
 		names = []string{"bgpd.conf", "bfdd.conf"}
 	}
 	for _, name := range names {
@@ -310,9 +310,9 @@ func (u *upstream) foreign(kind foreign.Kind) {
 		}
 		files[name] = strings.NewReplacer("10.1.0.0/16", "10.128.0.0/16", "log syslog", "log stderr").Replace(string(text))
 	}
-	d, err := foreign.Start(u.l.Host("router").Namespace(), kind, foreign.Config{
+	d, err := interop.Start(u.l.Host("router").Namespace(), kind, interop.Config{
 		AS: 65021, RouterID: netip.MustParseAddr("10.0.0.110"), BFD: true, Files: files,
-		Peers: []foreign.Peer{{Address: netip.MustParseAddr("10.0.0.109")}},
+		Peers: []interop.Peer{{Address: netip.MustParseAddr("10.0.0.109")}},
 	})
 	if err != nil {
 		if strings.Contains(err.Error(), "install Debian's package") {
@@ -334,7 +334,7 @@ func TestShadowRouterIsKilled(t *testing.T) {
 	u := newUpstream(t)
 	u.reflector("reflector", "10.0.0.109", "10.0.0.109")
 	u.reflector("second", "10.0.0.108", "10.0.0.109")
-	u.foreign(foreign.FRR)
+	u.foreign(interop.FRR)
 	u.speak("10.128.0.0/24")
 	u.until(allFour)
 	shadow := u.router("--shadow-protocol", "bgp", "--accept-prefixes", "10.128.0.0/16")

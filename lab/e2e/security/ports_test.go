@@ -12,7 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/agent/config"
 	"github.com/fairlead/fairlead/lab"
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -32,7 +32,7 @@ func TestPorts(t *testing.T) {
 		delete(documented, port)
 	}
 	p.listeners()
-	testkit.Eventually(t, world.Within, func() error {
+	testkit.Eventually(t, fixture.Within, func() error {
 		bound := map[string]bool{}
 		for _, process := range p.running {
 			for port, at := range sockets(t, process) {

@@ -18,14 +18,14 @@ import (
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/internal/nodekey"
 	"github.com/fairlead/fairlead/lab"
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 	"github.com/fairlead/fairlead/lab/labtest"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/lab/pki"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-func TestMain(m *testing.M) { world.Main(m) }
+func TestMain(m *testing.M) { fixture.Main(m) }
 
 // place is two hosts, lb 10.0.0.1 and router 10.0.0.254, and a pod without a device. The
 // output of each process is stored in a file.
@@ -80,7 +80,7 @@ func (p *place) start(host string, args ...string) *lab.Process {
 	log, err := os.Create(p.path(fmt.Sprintf("%d-%s.log", p.n, args[0])))
 	must(p.t, err)
 	defer log.Close()
-	cmd := exec.Command(world.Binary, append(args, "--log-level", "DEBUG")...)
+	cmd := exec.Command(fixture.Binary, append(args, "--log-level", "DEBUG")...)
 	cmd.Stdout, cmd.Stderr = log, log
 	process, err := p.lab.Host(host).Start(cmd)
 	must(p.t, err)
@@ -101,7 +101,7 @@ func (p *place) run(host string, cmd *exec.Cmd) string {
 
 func (p *place) fairlead(host string, args ...string) string {
 	p.t.Helper()
-	return p.run(host, exec.Command(world.Binary, args...))
+	return p.run(host, exec.Command(fixture.Binary, args...))
 }
 
 // TestNoSecretIsLeaked configures a secret wherever one is accepted, correctly and
@@ -167,7 +167,7 @@ func (p *place) routing() {
 		"--socket", p.path("agent.sock"), "--metrics-address", "127.0.0.1:9003")
 	// Nobody listens there either: the controller sends requests with a token in vain.
 	p.start("lb", "controller", "--kubeconfig", p.secret("kubeconfig", kubeconfig))
-	testkit.Eventually(p.t, world.Within, func() error {
+	testkit.Eventually(p.t, fixture.Within, func() error {
 		s, err := status.Fetch(p.t.Context(), p.path("agent.sock"))
 		if err == nil && !strings.Contains(fmt.Sprint(s.Peers), "refused") {
 			err = fmt.Errorf("the webhook has not failed yet: %+v", s.Peers)
@@ -203,14 +203,14 @@ func (p *place) networks() {
 	must(p.t, os.WriteFile(p.path("networks.yaml"), []byte(`networks:
 - {name: science, devices: [eth0], subnets: [{cidr: 10.9.0.0/24}], guaranteedRate: 100M}
 `), 0o644))
-	testkit.Eventually(p.t, world.Within, func() error {
+	testkit.Eventually(p.t, fixture.Within, func() error {
 		if said := p.fairlead("lb", append([]string{"vdn", "apply", "-f", p.path("networks.yaml")}, asks...)...); !strings.Contains(said, "science") {
 			return fmt.Errorf("apply: %s", said)
 		}
 		return nil
 	})
 	p.start("lb", append([]string{"vdn", "agent", "--name", "lb", "--uplink", "eth0=1G", "--data", p.path("node"), "--socket", p.path("node.sock")}, asks...)...)
-	testkit.Eventually(p.t, world.Within, func() error {
+	testkit.Eventually(p.t, fixture.Within, func() error {
 		if said := p.fairlead("lb", append([]string{"vdn", "get", "nodes"}, asks...)...); !strings.Contains(said, "eth0=1G") {
 			return fmt.Errorf("nodes are %s", said)
 		}
@@ -241,12 +241,12 @@ func (p *place) keys(name string) (cert, key string) {
 // attach runs the plugin with the token, and with another one.
 func (p *place) attach() {
 	p.t.Helper()
-	program := filepath.Join(world.Ground, "fairlead-cni")
+	program := filepath.Join(fixture.Ground, "fairlead-cni")
 	must(p.t, testkit.BuildPackage(program, "github.com/fairlead/fairlead/cmd/fairlead-cni"))
 	for _, token := range []string{"wrong", "token"} {
 		for _, verb := range []string{"ADD", "DEL"} {
 			cmd := exec.Command(program)
-			cmd.Env = []string{"CNI_COMMAND=" + verb, "CNI_CONTAINERID=pod", "CNI_IFNAME=net1", "CNI_PATH=" + world.Ground, "CNI_NETNS=" + filepath.Join(netns.Dir, "pod")}
+			cmd.Env = []string{"CNI_COMMAND=" + verb, "CNI_CONTAINERID=pod", "CNI_IFNAME=net1", "CNI_PATH=" + fixture.Ground, "CNI_NETNS=" + filepath.Join(netns.Dir, "pod")}
 			cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion": "1.1.0", "name": "science", "type": "fairlead-cni", "controller": "https://10.0.0.1:7473",
 				"caFile": %q, "tokenFile": %q, "node": "lb", "dataDir": %q}`, p.path("pki/ca.crt"), p.path(token), p.path("cni")))
 			p.run("lb", cmd)
@@ -284,7 +284,7 @@ func (p *place) refused() {
 		must(p.t, os.Mkdir(p.path("services-"+name), 0o755))
 		p.secret("services-"+name+"/bad.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: second}\nstringData: "+text+"\n")
 		agent := p.start("pod", "agent", "--manifest-dir", p.path("services-"+name), "--role", "dsr", "--socket", p.path(name+".sock"), "--bpffs", "/sys/fs/bpf/fairlead/"+name)
-		testkit.Eventually(p.t, world.Within, func() error {
+		testkit.Eventually(p.t, fixture.Within, func() error {
 			said := p.fairlead("pod", "status", "--socket", p.path(name+".sock"))
 			if !strings.Contains(said, "bad.yaml") && !strings.Contains(said, "Secret") {
 				return fmt.Errorf("the Secret is not rejected: %s", said)

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/lab/cluster"
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 func socketOf(name string) string { return cluster.Socket(name) }
@@ -38,9 +38,9 @@ func (s *senders) asksPast(t *testing.T, six, forged bool) bool {
 		}
 	}
 	defer s.route(t, to, via)()
-	vip := spec.VIP(six, world.EchoPort)
+	vip := spec.VIP(six, fixture.EchoPort)
 	answer := make([]byte, 2000)
-	err := s.Lab.Host(paper.Client).Do(func() error {
+	err := s.Lab.Host(topology.Client).Do(func() error {
 		conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), net.UDPAddrFromAddrPort(vip))
 		if err != nil {
 			return err
@@ -69,7 +69,7 @@ func (s *senders) route(t *testing.T, pod, via netip.Addr) (remove func()) {
 	change := func(verb string) {
 		t.Helper()
 		cmd := exec.Command("ip", "route", verb, pod.String(), "via", via.String())
-		if err := s.Lab.Host(paper.Router).Do(cmd.Run); err != nil {
+		if err := s.Lab.Host(topology.Router).Do(cmd.Run); err != nil {
 			t.Fatalf("%s: %v", cmd, err)
 		}
 	}

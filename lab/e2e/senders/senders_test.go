@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/agent/status"
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // Two groups of load balancers: those of shop are dedicated.
@@ -26,22 +26,22 @@ const (
 // senders is an environment with two groups of load balancers, each with a Service that
 // lists them, and nodes that have backends of both.
 type senders struct {
-	*world.World
-	specs []world.Spec
+	*fixture.World
+	specs []fixture.Spec
 	// gone are load balancers that no Service lists.
 	gone map[string]bool
 	// key is the file of the node key, keys are its lines.
 	key  string
 	keys []string
 	// traffic flows from the first scenario to the last.
-	traffic []world.Traffic
+	traffic []fixture.Traffic
 }
 
 const acceptFrom = "--accept-from=lb/fairlead.io/balancers=true"
 
 func newSenders(t *testing.T) *senders {
-	w := world.New(t, paper.Options{Services: make([]paper.ServiceOptions, 2), Nodes: 3, IPv6: true}, 2)
-	s := &senders{World: w, gone: map[string]bool{}, key: filepath.Join(t.TempDir(), "key"), specs: []world.Spec{
+	w := fixture.New(t, topology.Options{Services: make([]topology.ServiceOptions, 2), Nodes: 3, IPv6: true}, 2)
+	s := &senders{World: w, gone: map[string]bool{}, key: filepath.Join(t.TempDir(), "key"), specs: []fixture.Spec{
 		{Name: "ipip", Of: web, Host: 1},
 		{Name: "gue", Of: web, Host: 2, Annotations: []string{"encapsulation: gue"}},
 		{Name: "direct", Of: web, Host: 3, Annotations: []string{"forwarding-mode: dsr-nat"}},
@@ -59,7 +59,7 @@ func newSenders(t *testing.T) *senders {
 
 // start starts another load balancer. It is listed when it runs, like an endpoint in a
 // cluster, and not before.
-func (s *senders) start(t *testing.T, of int) paper.Pod {
+func (s *senders) start(t *testing.T, of int) topology.Pod {
 	t.Helper()
 	pod, err := s.AddBalancer(t.Context(), of)
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *senders) keyArgs() []string {
 
 func (s *senders) awaitRouted(t *testing.T, of int) {
 	t.Helper()
-	testkit.Eventually(t, world.Within, func() error {
+	testkit.Eventually(t, fixture.Within, func() error {
 		if want := s.NextHops(of); !s.RouterHas(of, want) {
 			return fmt.Errorf("the router has not the next hops %v", want)
 		}
@@ -176,7 +176,7 @@ func (s *senders) during(t *testing.T, what string, do func()) {
 	for _, counter := range refused {
 		before[counter] = s.count(t, counter)
 	}
-	world.During(t, s.traffic, what, do)
+	fixture.During(t, s.traffic, what, do)
 	for _, counter := range refused {
 		if n := s.count(t, counter) - before[counter]; n > 0 {
 			t.Errorf("%s: %s grew by %d", what, counter, n)
@@ -258,7 +258,7 @@ func (s *senders) secondChance(t *testing.T) {
 			s.InService(t, added, spec, func(b *status.Backend) bool { return b != nil && b.InService })
 		}
 	})
-	testkit.Eventually(t, world.Within, func() error {
+	testkit.Eventually(t, fixture.Within, func() error {
 		if n := s.count(t, "second-chance") - before; n == 0 {
 			return fmt.Errorf("no packet was forwarded to another node")
 		}
@@ -268,7 +268,7 @@ func (s *senders) secondChance(t *testing.T) {
 
 // comeAndGo starts, restarts, removes and kills load balancers.
 func (s *senders) comeAndGo(t *testing.T) {
-	var added paper.Pod
+	var added topology.Pod
 	s.during(t, "a load balancer more, in each group", func() {
 		added = s.start(t, web)
 		s.start(t, shop)
@@ -334,7 +334,7 @@ func hasKeys(keys int, required bool) func(status.Status) error {
 // it.
 func (s *senders) rollOut(t *testing.T) {
 	s.write(t, s.keys[0])
-	restart := func(pod paper.Pod) {
+	restart := func(pod topology.Pod) {
 		began := time.Now()
 		s.again(t, pod.Name, func() error { return s.StartBalancer(pod, s.args(pod.Service)...) })
 		s.AwaitBack(t, pod, began)
@@ -350,7 +350,7 @@ func (s *senders) rollOut(t *testing.T) {
 		}
 	})
 	s.during(t, "nobody sends without a tag", func() {
-		testkit.Eventually(t, world.Within, func() error {
+		testkit.Eventually(t, fixture.Within, func() error {
 			before := s.count(t, "accepted-no-auth-tag")
 			time.Sleep(300 * time.Millisecond) // of load
 			if n := s.count(t, "accepted-no-auth-tag") - before; n > 0 {

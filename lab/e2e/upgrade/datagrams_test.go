@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
-	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // datagrams are UDP flows, each with a periodic query. A flow is broken when another
@@ -34,13 +34,13 @@ const (
 )
 
 // startDatagrams opens n flows to the echo port of a Service.
-func (d *deployment) startDatagrams(t *testing.T, name string, s world.Spec, n int) *datagrams {
+func (d *deployment) startDatagrams(t *testing.T, name string, s fixture.Spec, n int) *datagrams {
 	t.Helper()
-	g := &datagrams{name: name, to: s.VIP(false, world.EchoPort), stop: make(chan struct{})}
+	g := &datagrams{name: name, to: s.VIP(false, fixture.EchoPort), stop: make(chan struct{})}
 	for i := range n {
 		local := net.UDPAddr{IP: d.ClientAddrs[i%len(d.ClientAddrs)].AsSlice()}
 		var conn *net.UDPConn
-		err := d.Lab.Host(paper.Client).Do(func() (err error) {
+		err := d.Lab.Host(topology.Client).Do(func() (err error) {
 			conn, err = net.DialUDP("udp", &local, net.UDPAddrFromAddrPort(g.to))
 			return err
 		})

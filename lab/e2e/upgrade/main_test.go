@@ -5,10 +5,10 @@ import (
 	"os"
 	"testing"
 
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 )
 
-func TestMain(m *testing.M) { world.Main(m) }
+func TestMain(m *testing.M) { fixture.Main(m) }
 
 // Environment variables with the fairlead of each version. The default is this
 // checkout's.
@@ -17,8 +17,8 @@ const (
 	nextVariable     = "FAIRLEAD_NEXT"
 )
 
-func previous() string { return cmp.Or(os.Getenv(previousVariable), world.Binary) }
-func next() string     { return cmp.Or(os.Getenv(nextVariable), world.Binary) }
+func previous() string { return cmp.Or(os.Getenv(previousVariable), fixture.Binary) }
+func next() string     { return cmp.Or(os.Getenv(nextVariable), fixture.Binary) }
 
 // needsVersions skips a test if both versions are the same: it takes minutes, and other
 // tests cover restarts of the same version.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/domain"
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 	"github.com/fairlead/fairlead/lab/load"
 	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/vdn"
@@ -84,7 +84,7 @@ func (n *networks) start(t *testing.T, host, name string, args ...string) {
 func (n *networks) controller(t *testing.T) {
 	t.Helper()
 	n.start(t, "outside", "controller", "controller", "--data", filepath.Join(n.dir, "store"), "--domain", "here.example", "--listen", n.url())
-	testkit.Eventually(t, world.Within, func() error { return n.Health(t.Context()) })
+	testkit.Eventually(t, fixture.Within, func() error { return n.Health(t.Context()) })
 }
 
 // node starts a node's daemon, and waits until it enforces the controller's plan.
@@ -93,7 +93,7 @@ func (n *networks) node(t *testing.T, name string) {
 	started := time.Now()
 	n.start(t, name, name, "agent", "--name", name, "--uplink", domain.Uplink+"=100M", "--controller", n.url(),
 		"--bpffs", filepath.Join("/sys/fs/bpf", name), "--data", filepath.Join(n.dir, name), "--socket", filepath.Join(n.dir, name+".sock"))
-	testkit.Eventually(t, world.Within, func() error {
+	testkit.Eventually(t, fixture.Within, func() error {
 		view, _, err := n.View(t.Context(), 0, 0)
 		if err != nil {
 			return err
@@ -285,7 +285,7 @@ func (n *networks) again(t *testing.T, name string, how syscall.Signal, start fu
 
 func (n *networks) close(t *testing.T) {
 	for name, p := range n.processes {
-		if err := p.Stop(world.Within); err != nil && !t.Failed() {
+		if err := p.Stop(fixture.Within); err != nil && !t.Failed() {
 			t.Errorf("%s exits with %v", name, err)
 		}
 		if t.Failed() {

@@ -9,10 +9,10 @@ import (
 
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/lab/cluster"
-	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 	"github.com/fairlead/fairlead/lab/load"
-	"github.com/fairlead/fairlead/lab/paper"
 	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/topology"
 )
 
 // The paper's services: web has three stateless load balancers, shop has one that tracks
@@ -24,14 +24,14 @@ const (
 
 // deployment is everything that is upgraded, and the traffic through it.
 type deployment struct {
-	*world.World
-	traffic   []world.Traffic
+	*fixture.World
+	traffic   []fixture.Traffic
 	datagrams []*datagrams
 }
 
 func newDeployment(t *testing.T) *deployment {
-	o := paper.Options{Services: make([]paper.ServiceOptions, 2), Nodes: 4, IPv6: true, TwoReflectors: true}
-	d := &deployment{World: world.NewOf(t, previous(), cluster.RouterFairlead, o, 3)}
+	o := topology.Options{Services: make([]topology.ServiceOptions, 2), Nodes: 4, IPv6: true, TwoReflectors: true}
+	d := &deployment{World: fixture.NewOf(t, previous(), cluster.RouterFairlead, o, 3)}
 	d.Since, d.Drained = map[string]time.Time{}, map[string]time.Time{}
 	for _, service := range []int{web, shop} {
 		for _, pod := range d.Servers(service) {
@@ -47,8 +47,8 @@ func newDeployment(t *testing.T) *deployment {
 }
 
 // services are the frontends, one for each feature that an upgrade could break.
-func services() []world.Spec {
-	return []world.Spec{
+func services() []fixture.Spec {
+	return []fixture.Spec{
 		{Name: "tunnel", Of: web, Host: 1},
 		{Name: "gue", Of: web, Host: 2, Annotations: []string{"encapsulation: gue"}},
 		{Name: "direct", Of: web, Host: 3, Annotations: []string{"forwarding-mode: dsr-nat"}},
@@ -160,7 +160,7 @@ func (d *deployment) nodes() (all []component) {
 }
 
 func (d *deployment) routing() []component {
-	all := []component{{paper.Router, d.againRouter}}
+	all := []component{{topology.Router, d.againRouter}}
 	for _, name := range d.Reflectors() {
 		all = append(all, component{name, func(t *testing.T, how syscall.Signal) { d.againReflector(t, name, how) }})
 	}
@@ -180,12 +180,12 @@ func (d *deployment) end(t *testing.T, name string, how syscall.Signal) {
 	}
 }
 
-func (d *deployment) againBalancer(t *testing.T, pod paper.Pod, how syscall.Signal) {
+func (d *deployment) againBalancer(t *testing.T, pod topology.Pod, how syscall.Signal) {
 	d.end(t, pod.Name, how)
 	d.startBalancer(t, pod)
 }
 
-func (d *deployment) startBalancer(t *testing.T, pod paper.Pod) {
+func (d *deployment) startBalancer(t *testing.T, pod topology.Pod) {
 	started := time.Now()
 	if err := d.StartBalancer(pod, "--drain-timeout", "1s"); err != nil {
 		t.Fatal(err)
@@ -193,12 +193,12 @@ func (d *deployment) startBalancer(t *testing.T, pod paper.Pod) {
 	d.AwaitBack(t, pod, started)
 }
 
-func (d *deployment) againNode(t *testing.T, node *paper.Node, how syscall.Signal) {
+func (d *deployment) againNode(t *testing.T, node *topology.Node, how syscall.Signal) {
 	d.end(t, node.Name, how)
 	d.startNode(t, node)
 }
 
-func (d *deployment) startNode(t *testing.T, node *paper.Node) {
+func (d *deployment) startNode(t *testing.T, node *topology.Node) {
 	started := time.Now()
 	if err := d.StartNode(node); err != nil {
 		t.Fatal(err)
@@ -212,7 +212,7 @@ func (d *deployment) startNode(t *testing.T, node *paper.Node) {
 }
 
 func (d *deployment) againRouter(t *testing.T, how syscall.Signal) {
-	d.end(t, paper.Router, how)
+	d.end(t, topology.Router, how)
 	if err := d.StartRouter(); err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func (d *deployment) againReflector(t *testing.T, name string, how syscall.Signa
 // peersUp waits until a process has this number of sessions.
 func (d *deployment) peersUp(t *testing.T, socket string, want int) {
 	t.Helper()
-	testkit.Eventually(t, world.Within, func() error {
+	testkit.Eventually(t, fixture.Within, func() error {
 		s, err := status.Fetch(t.Context(), socket)
 		if err != nil {
 			return err
@@ -253,7 +253,7 @@ func (d *deployment) peersUp(t *testing.T, socket string, want int) {
 
 func (d *deployment) routesStand(t *testing.T) {
 	t.Helper()
-	testkit.Eventually(t, world.Within, func() error {
+	testkit.Eventually(t, fixture.Within, func() error {
 		for _, service := range []int{web, shop} {
 			if want := d.NextHops(service); !d.RouterHas(service, want) {
 				return fmt.Errorf("the router has not the next hops %v", want)

@@ -23,7 +23,7 @@ import (
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/lab"
-	"github.com/fairlead/fairlead/lab/foreign"
+	"github.com/fairlead/fairlead/lab/interop"
 	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/load"
 	"github.com/fairlead/fairlead/lab/sandbox"
@@ -86,7 +86,7 @@ type world struct {
 	*kube.Cluster
 	api    kubernetes.Interface
 	lab    *lab.Lab
-	router *foreign.Daemon
+	router *interop.Daemon
 	logs   string
 	binary string // of processes that are started
 
@@ -110,9 +110,9 @@ func newWorldOf(t *testing.T, binary string) *world {
 	w.api, err = kubernetes.NewForConfig(w.Config)
 	must(t, err)
 	w.install(t)
-	w.router, err = foreign.Start(w.lab.Host("router").Namespace(), foreign.BIRD, foreign.Config{
+	w.router, err = interop.Start(w.lab.Host("router").Namespace(), interop.BIRD, interop.Config{
 		AS: 65021, RouterID: netip.MustParseAddr(routerAddr), LocalAddress: netip.MustParseAddr(routerAddr),
-		Peers: []foreign.Peer{{Address: hosts["n1"]}, {Address: hosts["n2"]}},
+		Peers: []interop.Peer{{Address: hosts["n1"]}, {Address: hosts["n2"]}},
 	})
 	must(t, err)
 	w.control(t, "one")

@@ -3,7 +3,7 @@ package lvs
 import (
 	"fmt"
 
-	"github.com/fairlead/fairlead/lab/sim/claim"
+	"github.com/fairlead/fairlead/lab/sim/verdict"
 )
 
 // Figure is one of the paper's figures.
@@ -103,4 +103,4 @@ func (c Curves) where(series int, low, high float64) (ys []float64) {
 }
 
 // Claim is a statement of the paper about a figure, or a result of ns-2.
-type Claim = claim.Claim[Curves]
+type Claim = verdict.Claim[Curves]

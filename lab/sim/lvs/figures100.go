@@ -2,7 +2,7 @@ package lvs
 
 import (
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/lab/sim/claim"
+	"github.com/fairlead/fairlead/lab/sim/verdict"
 )
 
 const (
@@ -23,14 +23,14 @@ func fig8() Figure {
 		Name: "fig8", Title: "Throughput, topology 1, 100M LAN, 1 server", X: offeredRate, Y: "replies a second",
 		Series: methods(slow, rates100, throughput), Remarks: []string{sameTiming},
 		Claims: []Claim{
-			claim.Between("the peak is at 9,000 requests a second, within 10 %", 8100, 9900, func(c Curves) float64 { return peak(c[0]).X }),
-			claim.Between("replies a second at the peak", 8200, 8900, func(c Curves) float64 { return peak(c[0]).Y }),
-			claim.Between("beyond 22,000 a second there are about 5,000 replies (NAT)", 4300, 5200, func(c Curves) float64 { return mean(c.where(0, above, most)) }),
-			claim.AtMost("the curve is steady there: standard deviation by mean (NAT)", 0.05, func(c Curves) float64 { return variation(c.where(0, above, most)) }),
-			claim.Between("TUN has about 4,000 replies there, NAT 5,000: TUN by NAT", 0.75, 0.85, func(c Curves) float64 {
+			verdict.Between("the peak is at 9,000 requests a second, within 10 %", 8100, 9900, func(c Curves) float64 { return peak(c[0]).X }),
+			verdict.Between("replies a second at the peak", 8200, 8900, func(c Curves) float64 { return peak(c[0]).Y }),
+			verdict.Between("beyond 22,000 a second there are about 5,000 replies (NAT)", 4300, 5200, func(c Curves) float64 { return mean(c.where(0, above, most)) }),
+			verdict.AtMost("the curve is steady there: standard deviation by mean (NAT)", 0.05, func(c Curves) float64 { return variation(c.where(0, above, most)) }),
+			verdict.Between("TUN has about 4,000 replies there, NAT 5,000: TUN by NAT", 0.75, 0.85, func(c Curves) float64 {
 				return mean(c.where(1, above, most)) / mean(c.where(0, above, most))
 			}).Over(20).Because(byChance),
-			claim.Unknowable[Curves]("DR has about 4,000 replies there, NAT 5,000", byChance),
+			verdict.Unknowable[Curves]("DR has about 4,000 replies there, NAT 5,000", byChance),
 		},
 	}
 }
@@ -40,12 +40,12 @@ func fig9() Figure {
 		Name: "fig9", Title: "Loss rate on the load balancer, topology 1, 100M LAN, 1 server", X: offeredRate, Y: perSecond,
 		Series: methods(slow, rates100, balancerLoss), Remarks: []string{sameTiming},
 		Claims: []Claim{
-			claim.AtMost("no loss up to 6,000 a second", 0, func(c Curves) float64 { return total(c.where(0, 0, 6e3)) + total(c.where(1, 0, 6e3)) }),
-			claim.Between("about 5,000 are lost at 22,000 a second", 4600, 6200, func(c Curves) float64 { return c.at(0, above) }),
-			claim.Between("beyond that every further packet is lost: slope from 24,000 on", 0.95, 1.05, func(c Curves) float64 {
+			verdict.AtMost("no loss up to 6,000 a second", 0, func(c Curves) float64 { return total(c.where(0, 0, 6e3)) + total(c.where(1, 0, 6e3)) }),
+			verdict.Between("about 5,000 are lost at 22,000 a second", 4600, 6200, func(c Curves) float64 { return c.at(0, above) }),
+			verdict.Between("beyond that every further packet is lost: slope from 24,000 on", 0.95, 1.05, func(c Curves) float64 {
 				return (c.at(0, most) - c.at(0, 24e3)) / (most - 24e3)
 			}),
-			claim.Observed("DR loses more than TUN, and TUN more than NAT, below 22,000: TUN by NAT at 20,000", byChance,
+			verdict.Observed("DR loses more than TUN, and TUN more than NAT, below 22,000: TUN by NAT at 20,000", byChance,
 				func(c Curves) float64 { return c.at(1, 20e3) / c.at(0, 20e3) }),
 		},
 	}
@@ -56,8 +56,8 @@ func fig10() Figure {
 		Name: "fig10", Title: "Receiving rate on the real server, topology 1, 100M LAN, 1 server", X: offeredRate, Y: perSecond,
 		Series: methods(slow, rates100, receiving), Remarks: []string{sameTiming},
 		Claims: []Claim{
-			claim.AtMost("flat beyond 22,000 a second: farthest point from the mean", 0.03, func(c Curves) float64 { return off(c.where(0, above, most)) }),
-			claim.Between("packets a second there", 16e3, 17.2e3, func(c Curves) float64 { return mean(c.where(0, above, most)) }),
+			verdict.AtMost("flat beyond 22,000 a second: farthest point from the mean", 0.03, func(c Curves) float64 { return off(c.where(0, above, most)) }),
+			verdict.Between("packets a second there", 16e3, 17.2e3, func(c Curves) float64 { return mean(c.where(0, above, most)) }),
 		},
 	}
 }
@@ -67,15 +67,15 @@ func fig11() Figure {
 		Name: "fig11", Title: "Loss rate on the real server, topology 1, 100M LAN, 1 server", X: offeredRate, Y: perSecond,
 		Series: methods(slow, rates100, serverLoss), Remarks: []string{sameTiming},
 		Claims: []Claim{
-			claim.Between("rises steeply: packets lost a second beyond 22,000", 10.3e3, 12.6e3, func(c Curves) float64 { return mean(c.where(0, above, most)) }),
-			claim.AtMost("flat there: standard deviation by mean", 0.03, func(c Curves) float64 { return variation(c.where(0, above, most)) }),
+			verdict.Between("rises steeply: packets lost a second beyond 22,000", 10.3e3, 12.6e3, func(c Curves) float64 { return mean(c.where(0, above, most)) }),
+			verdict.AtMost("flat there: standard deviation by mean", 0.03, func(c Curves) float64 { return variation(c.where(0, above, most)) }),
 		},
 	}
 }
 
 // more claims that one curve is higher than another at a rate.
 func more(says string, a, b int, x float64) Claim {
-	return claim.AtLeast(says, 1.000001, func(c Curves) float64 { return c.at(a, x) / c.at(b, x) })
+	return verdict.AtLeast(says, 1.000001, func(c Curves) float64 { return c.at(a, x) / c.at(b, x) })
 }
 
 func fig12() Figure {
@@ -86,7 +86,7 @@ func fig12() Figure {
 			more("4 servers have more replies than 8, at 16,000 a second", four, eight, 16e3).Over(5),
 			more("8 servers have more than 12", eight, twelve, 16e3).Over(5),
 			more("12 servers have more than 1", twelve, one, 16e3).Over(5),
-			claim.Between("12 servers have about 8,500 replies at 30,000 a second", 8160, 8840, func(c Curves) float64 { return c.at(twelve, 30e3) }),
+			verdict.Between("12 servers have about 8,500 replies at 30,000 a second", 8160, 8840, func(c Curves) float64 { return c.at(twelve, 30e3) }),
 		},
 	}
 }
@@ -96,8 +96,8 @@ func fig13() Figure {
 		Name: "fig13", Title: "Loss rate on the load balancer, modified NAT, topology 1, 100M LAN", X: offeredRate, Y: perSecond,
 		Series: farms(slow, service.DSRNAT, balancerLoss),
 		Claims: []Claim{
-			claim.Between("12 servers: about 21,100 are lost at 30,000 a second", 20678, 21522, func(c Curves) float64 { return c.at(twelve, 30e3) }),
-			claim.So("more servers, more loss, from 4 to 12, at 30,000 a second", func(c Curves) bool {
+			verdict.Between("12 servers: about 21,100 are lost at 30,000 a second", 20678, 21522, func(c Curves) float64 { return c.at(twelve, 30e3) }),
+			verdict.So("more servers, more loss, from 4 to 12, at 30,000 a second", func(c Curves) bool {
 				return c.at(four, 30e3) < c.at(eight, 30e3) && c.at(eight, 30e3) < c.at(twelve, 30e3)
 			}),
 		},
@@ -109,8 +109,8 @@ func fig14() Figure {
 		Name: "fig14", Title: "Loss rate on the real servers, modified NAT, topology 1, 100M LAN", X: offeredRate, Y: perSecond,
 		Series: farms(slow, service.DSRNAT, serverLoss),
 		Claims: []Claim{
-			claim.Between("12 servers: about 160 are lost at 30,000 a second", 110, 210, func(c Curves) float64 { return c.at(twelve, 30e3) }),
-			claim.So("falls sharply with more servers, from 1 to 8, at 30,000 a second", func(c Curves) bool {
+			verdict.Between("12 servers: about 160 are lost at 30,000 a second", 110, 210, func(c Curves) float64 { return c.at(twelve, 30e3) }),
+			verdict.So("falls sharply with more servers, from 1 to 8, at 30,000 a second", func(c Curves) bool {
 				return c.at(one, 30e3) > 2*c.at(four, 30e3) && c.at(four, 30e3) > 2*c.at(eight, 30e3)
 			}),
 		},
@@ -120,10 +120,10 @@ func fig14() Figure {
 // eightOver12 returns the claims of Figs. 15 and 16.
 func eightOver12() []Claim {
 	return []Claim{
-		claim.AtMost("12 servers have fewer replies than 8, by more than 3 %, at 30,000 a second", 0.97, func(c Curves) float64 {
+		verdict.AtMost("12 servers have fewer replies than 8, by more than 3 %, at 30,000 a second", 0.97, func(c Curves) float64 {
 			return c.at(twelve, 30e3) / c.at(eight, 30e3)
 		}),
-		claim.Between("8 servers have about as many as 4: within 3 %, from 16,000 a second on", 0.97, 1.03, func(c Curves) float64 {
+		verdict.Between("8 servers have about as many as 4: within 3 %, from 16,000 a second on", 0.97, 1.03, func(c Curves) float64 {
 			return mean(c.where(eight, 16e3, 30e3)) / mean(c.where(four, 16e3, 30e3))
 		}),
 		more("8 servers have the most, more than 4 at 16,000 a second", eight, four, 16e3).Over(5).
@@ -155,7 +155,7 @@ func tunneled(name, title string, mega int, y string, of Measure) Figure {
 func routed(name, title string, mega int, y string, of Measure) Figure {
 	return Figure{
 		Name: name, Title: title, X: offeredRate, Y: y, Series: farms(mega, service.DSRNAT, of),
-		Claims: []Claim{claim.ByModel[Curves]("almost the same as with NAT", sameTiming)},
+		Claims: []Claim{verdict.ByModel[Curves]("almost the same as with NAT", sameTiming)},
 	}
 }
 

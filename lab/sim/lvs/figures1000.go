@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/lab/sim/claim"
+	"github.com/fairlead/fairlead/lab/sim/verdict"
 )
 
 // figures1000 returns the figures of topology 1 with a LAN of 1000 Mbit/s, and of
@@ -27,10 +27,10 @@ func fig17() Figure {
 		Name: "fig17", Title: "Throughput, topology 1, 1000M LAN, 1 server", X: offeredRate, Y: "replies a second",
 		Series: append(methods(fast, rates1000, throughput), slower), Remarks: []string{sameTiming},
 		Claims: []Claim{
-			claim.AtLeast("far above that of a 100M LAN: at 30,000 a second it is so many times as high", 2, func(c Curves) float64 { return c.at(0, 30e3) / c.at(2, 30e3) }),
-			claim.Between("replies at 70,000 a second", 56e3, 58e3, func(c Curves) float64 { return c.at(0, 70e3) }),
-			claim.Between("replies a second from 90,000 on", 69e3, 75e3, func(c Curves) float64 { return mean(c.where(0, 90e3, 120e3)) }),
-			claim.AtMost("does not increase beyond 30,000 a second: replies at 90,000 by those at 30,000", 1.05, func(c Curves) float64 {
+			verdict.AtLeast("far above that of a 100M LAN: at 30,000 a second it is so many times as high", 2, func(c Curves) float64 { return c.at(0, 30e3) / c.at(2, 30e3) }),
+			verdict.Between("replies at 70,000 a second", 56e3, 58e3, func(c Curves) float64 { return c.at(0, 70e3) }),
+			verdict.Between("replies a second from 90,000 on", 69e3, 75e3, func(c Curves) float64 { return mean(c.where(0, 90e3, 120e3)) }),
+			verdict.AtMost("does not increase beyond 30,000 a second: replies at 90,000 by those at 30,000", 1.05, func(c Curves) float64 {
 				return c.at(0, 90e3) / c.at(0, 30e3)
 			}).Because("all of 30,000 a second are answered; the curve turns at 90,000, of which 30,000 may be a misprint"),
 		},
@@ -40,8 +40,8 @@ func fig17() Figure {
 // severe returns the claims of Figs. 18 and 19.
 func severe() []Claim {
 	return []Claim{
-		claim.AtMost("packets lost a second up to 50,000 a second", 0, func(c Curves) float64 { return total(c.where(0, 0, 50e3)) }),
-		claim.AtLeast("still severe: packets lost at 90,000 a second", 2000, func(c Curves) float64 { return c.at(0, 90e3) }),
+		verdict.AtMost("packets lost a second up to 50,000 a second", 0, func(c Curves) float64 { return total(c.where(0, 0, 50e3)) }),
+		verdict.AtLeast("still severe: packets lost at 90,000 a second", 2000, func(c Curves) float64 { return c.at(0, 90e3) }),
 	}
 }
 
@@ -63,12 +63,12 @@ func fig20() Figure {
 	f := Figure{
 		Name: "fig20", Title: "Throughput, modified NAT, topology 1, 1000M LAN", X: offeredRate, Y: "replies a second",
 		Series: farms(fast, service.DSRNAT, throughput),
-		Claims: []Claim{claim.So("more servers, fewer replies, at 90,000 a second", func(c Curves) bool {
+		Claims: []Claim{verdict.So("more servers, fewer replies, at 90,000 a second", func(c Curves) bool {
 			return c.at(one, 90e3) > c.at(four, 90e3) && c.at(four, 90e3) > c.at(eight, 90e3) && c.at(eight, 90e3) > c.at(twelve, 90e3)
 		})},
 	}
 	for i, ns2 := range []float64{73.4e3, 57.1e3, 45.5e3, 39.6e3} {
-		f.Claims = append(f.Claims, claim.Between(f.Series[i].Name+": as in ns-2, within 3 %, at 90,000 a second", 0.97*ns2, 1.03*ns2,
+		f.Claims = append(f.Claims, verdict.Between(f.Series[i].Name+": as in ns-2, within 3 %, at 90,000 a second", 0.97*ns2, 1.03*ns2,
 			func(c Curves) float64 { return c.at(i, 90e3) }))
 	}
 	return f
@@ -95,17 +95,17 @@ func fig22() Figure {
 		},
 		Remarks: []string{sameTiming},
 		Claims: []Claim{
-			claim.AtLeast("an upper bound: least of replies less those of topology 1, of all rates", 0, func(c Curves) float64 {
+			verdict.AtLeast("an upper bound: least of replies less those of topology 1, of all rates", 0, func(c Curves) float64 {
 				least := math.Inf(1)
 				for _, p := range c[0] {
 					least = min(least, p.Y-c.at(2, p.X))
 				}
 				return least
 			}),
-			claim.AtMost("packets lost on the server", 0, func(c Curves) float64 { return total(c.where(3, 0, 1e9)) }),
-			claim.AtMost("packets lost by collision", 0, func(c Curves) float64 { return total(c.where(4, 0, 1e9)) }),
-			claim.Between("ns-2: 100 of a burst pass, 100,000 a second (within 1 %)", 0.99*burst, 1.01*burst, func(c Curves) float64 { return c.at(0, 120e3) }),
-			claim.Observed("NAT has a higher throughput than TUN and DR: TUN by NAT, at 120,000 a second", byChance,
+			verdict.AtMost("packets lost on the server", 0, func(c Curves) float64 { return total(c.where(3, 0, 1e9)) }),
+			verdict.AtMost("packets lost by collision", 0, func(c Curves) float64 { return total(c.where(4, 0, 1e9)) }),
+			verdict.Between("ns-2: 100 of a burst pass, 100,000 a second (within 1 %)", 0.99*burst, 1.01*burst, func(c Curves) float64 { return c.at(0, 120e3) }),
+			verdict.Observed("NAT has a higher throughput than TUN and DR: TUN by NAT, at 120,000 a second", byChance,
 				func(c Curves) float64 { return c.at(1, 120e3) / c.at(0, 120e3) }),
 		},
 	}
@@ -120,8 +120,8 @@ func fig41() Figure {
 		},
 		Remarks: []string{sameTiming},
 		Claims: []Claim{
-			claim.AtMost("no loss up to 100,000 a second", 0, func(c Curves) float64 { return total(c.where(0, 0, burst)) }),
-			claim.Between("all beyond is lost: 20,000 at 120,000 a second, within 1 %", 19.8e3, 20.2e3, func(c Curves) float64 { return c.at(0, 120e3) }),
+			verdict.AtMost("no loss up to 100,000 a second", 0, func(c Curves) float64 { return total(c.where(0, 0, burst)) }),
+			verdict.Between("all beyond is lost: 20,000 at 120,000 a second, within 1 %", 19.8e3, 20.2e3, func(c Curves) float64 { return c.at(0, 120e3) }),
 		},
 	}
 }
@@ -130,7 +130,7 @@ func fig34() Figure {
 	return Figure{
 		Name: "fig34", Title: "Loss rate on the load balancer, modified NAT, topology 1, 1000M LAN", X: offeredRate, Y: perSecond,
 		Series: farms(fast, service.DSRNAT, balancerLoss),
-		Claims: []Claim{claim.So("more servers, more loss, at 90,000 a second", func(c Curves) bool {
+		Claims: []Claim{verdict.So("more servers, more loss, at 90,000 a second", func(c Curves) bool {
 			return c.at(one, 90e3) < c.at(four, 90e3) && c.at(four, 90e3) < c.at(eight, 90e3) && c.at(eight, 90e3) < c.at(twelve, 90e3)
 		})},
 	}

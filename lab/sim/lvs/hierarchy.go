@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/lab/sim/claim"
+	"github.com/fairlead/fairlead/lab/sim/verdict"
 )
 
 // figuresHierarchy returns the figures that compare two levels of load balancers with
@@ -23,7 +23,7 @@ func fig27() Figure {
 	return Figure{
 		Name: "fig27", Title: "Throughput, NAT, 8 servers, hierarchical structure", X: offeredRate, Y: "replies a second", Series: levels(throughput),
 		Claims: []Claim{
-			claim.AtLeast("higher: replies by those of the flat one, the least from 90,000 a second on", 1.1, func(c Curves) float64 {
+			verdict.AtLeast("higher: replies by those of the flat one, the least from 90,000 a second on", 1.1, func(c Curves) float64 {
 				r := math.Inf(1)
 				for _, p := range c[0] {
 					if p.X >= 90e3 {
@@ -32,7 +32,7 @@ func fig27() Figure {
 				}
 				return r
 			}),
-			claim.Between("ns-2: 54,200 replies at 90,000 a second, within 3 %", 52.6e3, 55.8e3, func(c Curves) float64 { return c.at(0, 90e3) }),
+			verdict.Between("ns-2: 54,200 replies at 90,000 a second, within 3 %", 52.6e3, 55.8e3, func(c Curves) float64 { return c.at(0, 90e3) }),
 		},
 	}
 }
@@ -40,7 +40,7 @@ func fig27() Figure {
 func fig28() Figure {
 	return Figure{
 		Name: "fig28", Title: "Loss rate on the load balancer, NAT, 8 servers, hierarchical structure", X: offeredRate, Y: perSecond, Series: levels(balancerLoss),
-		Claims: []Claim{claim.AtMost("much smaller: by that of the flat one, at 90,000 a second", 0.6, func(c Curves) float64 { return c.at(0, 90e3) / c.at(1, 90e3) })},
+		Claims: []Claim{verdict.AtMost("much smaller: by that of the flat one, at 90,000 a second", 0.6, func(c Curves) float64 { return c.at(0, 90e3) / c.at(1, 90e3) })},
 	}
 }
 
@@ -48,7 +48,7 @@ func fig29() Figure {
 	return Figure{
 		Name: "fig29", Title: "Loss rate on the real servers, NAT, 8 servers, hierarchical structure", X: offeredRate, Y: perSecond, Series: levels(serverLoss),
 		Claims: []Claim{
-			claim.AtMost("the difference is small: the largest from 90,000 a second on, by the rate", 0.01, func(c Curves) float64 {
+			verdict.AtMost("the difference is small: the largest from 90,000 a second on, by the rate", 0.01, func(c Curves) float64 {
 				most := 0.0
 				for _, p := range c[0] {
 					if p.X >= 90e3 {

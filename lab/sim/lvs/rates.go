@@ -2,7 +2,7 @@ package lvs
 
 import (
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/lab/sim/claim"
+	"github.com/fairlead/fairlead/lab/sim/verdict"
 )
 
 // Offered rates at which the curves have points.
@@ -89,7 +89,7 @@ func asNAT(mega int, of Measure) ([]Series, Claim) {
 		c.Name += ", NAT"
 		all = append(all, c.aside())
 	}
-	return all, claim.Between("almost the same as with NAT: all points together within 5 %", 0.95, 1.05, func(c Curves) float64 {
+	return all, verdict.Between("almost the same as with NAT: all points together within 5 %", 0.95, 1.05, func(c Curves) float64 {
 		mine, its := 0.0, 0.0
 		for i := range numbers {
 			mine += total(c.where(i, 0, 1e9))

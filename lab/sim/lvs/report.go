@@ -1,6 +1,6 @@
 package lvs
 
-import "github.com/fairlead/fairlead/lab/sim/claim"
+import "github.com/fairlead/fairlead/lab/sim/verdict"
 
 // Report contains the results of figures. Its JSON field names are stable.
 type Report struct {
@@ -13,15 +13,15 @@ type Report struct {
 
 // Outcome contains the results of a figure.
 type Outcome struct {
-	Figure   string          `json:"figure"`
-	Title    string          `json:"title"`
-	X        string          `json:"x"`
-	Y        string          `json:"y"`
-	Verdict  claim.Verdict   `json:"verdict"`
-	Seeds    int             `json:"seeds"` // number of seeds with all runs
-	Findings []claim.Finding `json:"findings"`
-	Curves   []claim.Curve   `json:"curves"`
-	Remarks  []string        `json:"remarks,omitempty"`
+	Figure   string            `json:"figure"`
+	Title    string            `json:"title"`
+	X        string            `json:"x"`
+	Y        string            `json:"y"`
+	Verdict  verdict.Verdict   `json:"verdict"`
+	Seeds    int               `json:"seeds"` // number of seeds with all runs
+	Findings []verdict.Finding `json:"findings"`
+	Curves   []verdict.Curve   `json:"curves"`
+	Remarks  []string          `json:"remarks,omitempty"`
 }
 
 func report(figures []Figure, o Options, results map[job]*Result) *Report {
@@ -54,23 +54,23 @@ func (f *Figure) draw(results map[job]*Result, seed uint32) (curves Curves) {
 }
 
 func (f *Figure) outcome(seeds []Curves) Outcome {
-	o := Outcome{Figure: f.Name, Title: f.Title, X: f.X, Y: f.Y, Verdict: claim.Unsettled, Seeds: len(seeds), Remarks: f.Remarks,
-		Findings: []claim.Finding{}, Curves: []claim.Curve{}}
+	o := Outcome{Figure: f.Name, Title: f.Title, X: f.X, Y: f.Y, Verdict: verdict.Unsettled, Seeds: len(seeds), Remarks: f.Remarks,
+		Findings: []verdict.Finding{}, Curves: []verdict.Curve{}}
 	if len(seeds) == 0 {
 		return o
 	}
 	for _, c := range f.Claims {
 		o.Findings = append(o.Findings, c.Judge(seeds))
 	}
-	o.Verdict = claim.Sum(o.Findings)
+	o.Verdict = verdict.Sum(o.Findings)
 	for i, c := range f.Series {
-		curve := claim.Curve{Name: c.Name, Aside: c.Aside}
+		curve := verdict.Curve{Name: c.Name, Aside: c.Aside}
 		for k, p := range seeds[0][i] {
 			ys := make([]float64, len(seeds))
 			for s := range seeds {
 				ys[s] = seeds[s][i][k].Y
 			}
-			curve.Points = append(curve.Points, claim.Point{X: p.X, Estimate: claim.Mean(ys)})
+			curve.Points = append(curve.Points, verdict.Point{X: p.X, Estimate: verdict.Mean(ys)})
 		}
 		o.Curves = append(o.Curves, curve)
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/fairlead/fairlead/lab/sim/claim"
+	"github.com/fairlead/fairlead/lab/sim/verdict"
 )
 
 func TestEveryFigureIsThere(t *testing.T) {
@@ -62,7 +62,7 @@ func TestClaimsLookAtPointsThatAreThere(t *testing.T) {
 		if f.Seeds != 2 || len(f.Curves) == 0 {
 			t.Errorf("%s has %d seeds and %d curves", f.Figure, f.Seeds, len(f.Curves))
 		}
-		if f.Verdict == claim.DoesNot {
+		if f.Verdict == verdict.DoesNot {
 			wrong++
 		}
 	}
@@ -102,7 +102,7 @@ func TestQuickFiguresHold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, want := range []claim.Verdict{claim.DoesNot, claim.Holds, claim.Holds, claim.Holds} {
+		for i, want := range []verdict.Verdict{verdict.DoesNot, verdict.Holds, verdict.Holds, verdict.Holds} {
 			if f := r.Figures[i]; f.Verdict != want || f.Seeds != 2 {
 				t.Errorf("%s, %s: %s, want %s: %+v", clock, f.Figure, f.Verdict, want, f.Findings)
 			}
@@ -126,7 +126,7 @@ func TestAnInterruptedRunKeepsWhatItHas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.Interrupted || r.Figures[0].Verdict != claim.Holds || r.Figures[1].Verdict != claim.Unsettled || len(r.Figures[1].Curves) != 0 {
+	if !r.Interrupted || r.Figures[0].Verdict != verdict.Holds || r.Figures[1].Verdict != verdict.Unsettled || len(r.Figures[1].Curves) != 0 {
 		t.Errorf("interrupted %v; %s, %s with %d curves", r.Interrupted, r.Figures[0].Verdict, r.Figures[1].Verdict, len(r.Figures[1].Curves))
 	}
 }

@@ -2,7 +2,7 @@ package lvs
 
 import (
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/lab/sim/claim"
+	"github.com/fairlead/fairlead/lab/sim/verdict"
 )
 
 // figuresSchedulers returns the figures that compare schedulers over time.
@@ -67,9 +67,9 @@ func fig23() Figure {
 		Name: "fig23", Title: "Throughput, RR and WRR, 1000M LAN", X: second, Y: "replies a second",
 		Series: compare(weighted, rrAndWRR, throughput),
 		Claims: []Claim{
-			claim.AtLeast("WRR is much better at all times: least WRR by RR of all seconds", 1.05, func(c Curves) float64 { return leastRatio(c, 1, 0) }),
-			claim.Between("ns-2: WRR has 75,000 to 77,000 replies a second", 75e3, 77e3, func(c Curves) float64 { return mean(c.where(1, 0, 1e9)) }),
-			claim.Between("ns-2: RR has 70,000 to 72,000", 70e3, 72e3, func(c Curves) float64 { return mean(c.where(0, 0, 1e9)) }),
+			verdict.AtLeast("WRR is much better at all times: least WRR by RR of all seconds", 1.05, func(c Curves) float64 { return leastRatio(c, 1, 0) }),
+			verdict.Between("ns-2: WRR has 75,000 to 77,000 replies a second", 75e3, 77e3, func(c Curves) float64 { return mean(c.where(1, 0, 1e9)) }),
+			verdict.Between("ns-2: RR has 70,000 to 72,000", 70e3, 72e3, func(c Curves) float64 { return mean(c.where(0, 0, 1e9)) }),
 		},
 	}
 }
@@ -84,12 +84,12 @@ func fig25() Figure {
 	return Figure{
 		Name: "fig25", Title: "Throughput, RR and LC, 100M LAN", X: second, Y: "replies a second", Series: all,
 		Claims: []Claim{
-			claim.AtLeast("LC is better at all times: least LC by RR of all seconds", 1.005, func(c Curves) float64 { return leastRatio(c, 1, 0) }).Because(full),
-			claim.Between("ns-2: RR fills the client's line, 2,500 replies a second within 1 %", 2475, 2525, func(c Curves) float64 { return mean(c.where(0, 0, 1e9)) }),
-			claim.Between("ns-2: LC does, too", 2475, 2525, func(c Curves) float64 { return mean(c.where(1, 0, 1e9)) }),
-			claim.Between("RR gives all requests for three replies to one server, which sends 3 of 4 replies", 0.745, 0.755,
+			verdict.AtLeast("LC is better at all times: least LC by RR of all seconds", 1.005, func(c Curves) float64 { return leastRatio(c, 1, 0) }).Because(full),
+			verdict.Between("ns-2: RR fills the client's line, 2,500 replies a second within 1 %", 2475, 2525, func(c Curves) float64 { return mean(c.where(0, 0, 1e9)) }),
+			verdict.Between("ns-2: LC does, too", 2475, 2525, func(c Curves) float64 { return mean(c.where(1, 0, 1e9)) }),
+			verdict.Between("RR gives all requests for three replies to one server, which sends 3 of 4 replies", 0.745, 0.755,
 				func(c Curves) float64 { return max(share(c, 2), 1-share(c, 2)) }),
-			claim.AtMost("LC does not: larger part of the replies that one server sends", 0.74, func(c Curves) float64 { return max(share(c, 4), 1-share(c, 4)) }),
+			verdict.AtMost("LC does not: larger part of the replies that one server sends", 0.74, func(c Curves) float64 { return max(share(c, 4), 1-share(c, 4)) }),
 		},
 	}
 }
@@ -115,8 +115,8 @@ func fig25Finite() Figure {
 		Name: "fig25-finite", Title: "Variant of Fig. 25: servers of 1,500 replies a second, RR and LC", X: second, Y: "replies a second", Series: all,
 		Remarks: []string{"ours, not the paper's: servers that take time, and a line of 100 Mb/s to the client, show whether LC can be better at all"},
 		Claims: []Claim{
-			claim.AtLeast("LC is better at all times: least LC by RR of all seconds", 1.005, func(c Curves) float64 { return leastRatio(c, 1, 0) }),
-			claim.Between("RR overloads a server, which sends 1,500 replies a second, within 1 %", 0.99*serving, 1.01*serving,
+			verdict.AtLeast("LC is better at all times: least LC by RR of all seconds", 1.005, func(c Curves) float64 { return leastRatio(c, 1, 0) }),
+			verdict.Between("RR overloads a server, which sends 1,500 replies a second, within 1 %", 0.99*serving, 1.01*serving,
 				func(c Curves) float64 { return max(mean(c.where(2, 2, 1e9)), mean(c.where(3, 2, 1e9))) }),
 		},
 	}
@@ -127,8 +127,8 @@ func fig42() Figure {
 		Name: "fig42", Title: "Receiving rate on the real servers, RR and WRR, 1000M LAN", X: second, Y: perSecond,
 		Series: compare(weighted, rrAndWRR, receivedBy(0), receivedBy(1)),
 		Claims: []Claim{
-			claim.Between("RR splits equally: server 1's part", 0.49, 0.51, func(c Curves) float64 { return share(c, 0) }),
-			claim.Between("WRR splits by weight: server 1's part", 0.24, 0.26, func(c Curves) float64 { return share(c, 2) }),
+			verdict.Between("RR splits equally: server 1's part", 0.49, 0.51, func(c Curves) float64 { return share(c, 0) }),
+			verdict.Between("WRR splits by weight: server 1's part", 0.24, 0.26, func(c Curves) float64 { return share(c, 2) }),
 		},
 	}
 }
@@ -137,7 +137,7 @@ func fig43() Figure {
 	return Figure{
 		Name: "fig43", Title: "Loss rate on the real servers, RR and WRR, 1000M LAN", X: second, Y: perSecond,
 		Series: compare(weighted, rrAndWRR, lostBy(0), lostBy(1)),
-		Claims: []Claim{claim.AtLeast("under RR server 1 loses much more than server 2: so many times as much", 5, func(c Curves) float64 {
+		Claims: []Claim{verdict.AtLeast("under RR server 1 loses much more than server 2: so many times as much", 5, func(c Curves) float64 {
 			return total(c.where(0, 0, 1e9)) / total(c.where(1, 0, 1e9))
 		})},
 	}
@@ -149,8 +149,8 @@ func fig44() Figure {
 		Series:  compare(least, rrAndLC, receivedBy(0), receivedBy(1)),
 		Remarks: []string{"the paper's caption says 1000M, its text 100M"},
 		Claims: []Claim{
-			claim.Between("RR splits the requests equally", 0.49, 0.51, func(c Curves) float64 { return share(c, 0) }),
-			claim.Between("ns-2: LC splits them 68 to 32", 0.66, 0.70, func(c Curves) float64 { return max(share(c, 2), 1-share(c, 2)) }),
+			verdict.Between("RR splits the requests equally", 0.49, 0.51, func(c Curves) float64 { return share(c, 0) }),
+			verdict.Between("ns-2: LC splits them 68 to 32", 0.66, 0.70, func(c Curves) float64 { return max(share(c, 2), 1-share(c, 2)) }),
 		},
 	}
 }
@@ -160,7 +160,7 @@ func fig45() Figure {
 		Name: "fig45", Title: "Loss rate on the real servers, RR and LC, 100M LAN", X: second, Y: perSecond,
 		Series:  compare(least, rrAndLC, lostBy(0), lostBy(1)),
 		Remarks: []string{"the paper's caption says 1000M, its text 100M"},
-		Claims: []Claim{claim.AtMost("ns-2: no server loses a packet", 0, func(c Curves) float64 {
+		Claims: []Claim{verdict.AtMost("ns-2: no server loses a packet", 0, func(c Curves) float64 {
 			all := 0.0
 			for i := range c {
 				all += total(c.where(i, 0, 1e9))

@@ -3,15 +3,15 @@ package scenario
 import (
 	"fmt"
 
-	"github.com/fairlead/fairlead/lab/sim/beyond"
-	"github.com/fairlead/fairlead/lab/sim/claim"
+	"github.com/fairlead/fairlead/lab/sim/experiments"
+	"github.com/fairlead/fairlead/lab/sim/verdict"
 )
 
 // Experiment converts a scenario to an experiment. Its goals become claims.
-func (s *Scenario) Experiment() beyond.Experiment {
-	return beyond.Experiment{
+func (s *Scenario) Experiment() experiments.Experiment {
+	return experiments.Experiment{
 		Name: s.Name, Title: s.Name, Question: s.About, Claims: s.claims(), Remarks: remarks,
-		Run: func(r *beyond.Run) (*beyond.Result, error) {
+		Run: func(r *experiments.Run) (*experiments.Result, error) {
 			o, err := s.run(r.Context, r.Seed, r.Done)
 			if o == nil {
 				return nil, err
@@ -28,15 +28,15 @@ var remarks = []string{
 }
 
 // claims returns the scenario's goals as claims.
-func (s *Scenario) claims() (all []beyond.Claim) {
-	value := func(row, unit string) func(*beyond.Result) float64 {
-		return func(r *beyond.Result) float64 { return r.Cell(tableSums, columnValue, row, unit) }
+func (s *Scenario) claims() (all []experiments.Claim) {
+	value := func(row, unit string) func(*experiments.Result) float64 {
+		return func(r *experiments.Result) float64 { return r.Cell(tableSums, columnValue, row, unit) }
 	}
 	if g := s.Goals.Failed; g > 0 {
-		all = append(all, claim.AtMost(fmt.Sprintf("goal: at most %s of requests fail (in %%)", show(g, share)), 100*g, value(rowFailed, percent)))
+		all = append(all, verdict.AtMost(fmt.Sprintf("goal: at most %s of requests fail (in %%)", show(g, share)), 100*g, value(rowFailed, percent)))
 	}
 	if g := s.Goals.P99; g > 0 {
-		all = append(all, claim.AtMost(fmt.Sprintf("goal: 99 %% of responses within %s (in ms)", show(g, seconds)), 1e3*g, value(rowP99, milliseconds)))
+		all = append(all, verdict.AtMost(fmt.Sprintf("goal: 99 %% of responses within %s (in ms)", show(g, seconds)), 1e3*g, value(rowP99, milliseconds)))
 	}
 	return all
 }

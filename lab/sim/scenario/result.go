@@ -6,26 +6,26 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fairlead/fairlead/lab/sim/beyond"
+	"github.com/fairlead/fairlead/lab/sim/experiments"
 )
 
 // result converts an outcome to the requested tables and pictures.
-func (o *outcome) result() *beyond.Result {
-	r := &beyond.Result{Tables: []beyond.Table{o.sums(), o.events()}}
+func (o *outcome) result() *experiments.Result {
+	r := &experiments.Result{Tables: []experiments.Table{o.sums(), o.events()}}
 	if len(o.tables) > 0 {
 		r.Tables = append(r.Tables, o.chains())
 	}
 	for _, m := range []struct {
 		of     Measure
-		tables []func() beyond.Table
-		draws  []func() beyond.Picture
+		tables []func() experiments.Table
+		draws  []func() experiments.Picture
 	}{
-		{of: Throughput, draws: []func() beyond.Picture{o.throughput}},
-		{of: Loss, tables: []func() beyond.Table{o.lossTable}, draws: []func() beyond.Picture{o.loss}},
-		{of: Broken, draws: []func() beyond.Picture{o.broken}},
-		{of: Latency, draws: []func() beyond.Picture{o.latency}},
-		{of: Shares, tables: []func() beyond.Table{o.shareTable}, draws: []func() beyond.Picture{
-			func() beyond.Picture { return o.portions(Balancer) }, func() beyond.Picture { return o.portions(Server) },
+		{of: Throughput, draws: []func() experiments.Picture{o.throughput}},
+		{of: Loss, tables: []func() experiments.Table{o.lossTable}, draws: []func() experiments.Picture{o.loss}},
+		{of: Broken, draws: []func() experiments.Picture{o.broken}},
+		{of: Latency, draws: []func() experiments.Picture{o.latency}},
+		{of: Shares, tables: []func() experiments.Table{o.shareTable}, draws: []func() experiments.Picture{
+			func() experiments.Picture { return o.portions(Balancer) }, func() experiments.Picture { return o.portions(Server) },
 		}},
 	} {
 		if !slices.Contains(o.s.Measures, m.of) {
@@ -49,8 +49,8 @@ const (
 )
 
 // sums returns the table of totals.
-func (o *outcome) sums() beyond.Table {
-	t := beyond.Table{Name: tableSums, Title: "Total", Keys: []string{"measure", "unit"}, Columns: []string{columnValue}}
+func (o *outcome) sums() experiments.Table {
+	t := experiments.Table{Name: tableSums, Title: "Total", Keys: []string{"measure", "unit"}, Columns: []string{columnValue}}
 	row := func(name, unit string, value float64) { t.Add([]string{name, unit}, value) }
 	sum, h := &o.total, &o.watch.all
 	row("requested", "connections and single requests", sum.asked)
@@ -68,8 +68,8 @@ func (o *outcome) sums() beyond.Table {
 }
 
 // events returns the table of results between events.
-func (o *outcome) events() beyond.Table {
-	t := beyond.Table{Name: "events", Title: "From each event to the next", Keys: []string{"at", "event"},
+func (o *outcome) events() experiments.Table {
+	t := experiments.Table{Name: "events", Title: "From each event to the next", Keys: []string{"at", "event"},
 		Columns: []string{"answers/s", "least in " + show(o.s.Interval, seconds) + ", answers/s", "broken", "given up", "packets lost", "p99 ms"}}
 	from, what := 0.0, "the beginning"
 	for i, to := range o.watch.bounds {
@@ -113,8 +113,8 @@ func (s *Scenario) at(moment float64) string {
 }
 
 // chains returns the table of the load balancers' lookups.
-func (o *outcome) chains() beyond.Table {
-	t := beyond.Table{Name: "tables", Title: "Flow tables", Keys: []string{"balancer", "service"},
+func (o *outcome) chains() experiments.Table {
+	t := experiments.Table{Name: "tables", Title: "Flow tables", Keys: []string{"balancer", "service"},
 		Columns: []string{"buckets", "connections at the end", "longest chain", "lookups", "looked at in each"}}
 	for _, f := range o.tables {
 		t.Add([]string{f.balancer, f.service}, float64(f.buckets), float64(f.Connections), float64(f.Longest), float64(f.Lookups),
@@ -123,16 +123,16 @@ func (o *outcome) chains() beyond.Table {
 	return t
 }
 
-func (o *outcome) lossTable() beyond.Table {
-	t := beyond.Table{Name: "losses", Title: "Packets lost", Keys: []string{"reason"}, Columns: []string{"packets"}}
+func (o *outcome) lossTable() experiments.Table {
+	t := experiments.Table{Name: "losses", Title: "Packets lost", Keys: []string{"reason"}, Columns: []string{"packets"}}
 	for i, r := range reasons {
 		t.Add([]string{r.name}, o.total.lost[i])
 	}
 	return t
 }
 
-func (o *outcome) shareTable() beyond.Table {
-	t := beyond.Table{Name: "shares", Title: "Distribution", Keys: []string{"", "name"}, Columns: []string{"packets/s", "%", "lost there"}}
+func (o *outcome) shareTable() experiments.Table {
+	t := experiments.Table{Name: "shares", Title: "Distribution", Keys: []string{"", "name"}, Columns: []string{"packets/s", "%", "lost there"}}
 	for _, role := range []Role{Balancer, Server} {
 		names, sum := o.s.of(role), 0.0
 		for _, name := range names {
@@ -157,43 +157,43 @@ func (s *Scenario) of(role Role) (names []string) {
 }
 
 // curve draws a value of each interval, at its end.
-func (o *outcome) curve(name string, of func(i int) float64) beyond.Series {
-	c := beyond.Series{Name: name}
+func (o *outcome) curve(name string, of func(i int) float64) experiments.Series {
+	c := experiments.Series{Name: name}
 	for i := range o.bins {
-		c.Points = append(c.Points, beyond.XY{X: float64(i+1) * o.s.Interval, Y: of(i)})
+		c.Points = append(c.Points, experiments.XY{X: float64(i+1) * o.s.Interval, Y: of(i)})
 	}
 	return c
 }
 
 // rate draws a count of each interval as a rate per second.
-func (o *outcome) rate(name string, of func(*tally) float64) beyond.Series {
+func (o *outcome) rate(name string, of func(*tally) float64) experiments.Series {
 	return o.curve(name, func(i int) float64 { return of(&o.bins[i]) / o.s.Interval })
 }
 
-func (o *outcome) throughput() beyond.Picture {
-	return beyond.Picture{Name: "throughput", Title: "Throughput", X: "seconds", Y: "a second", Series: []beyond.Series{
+func (o *outcome) throughput() experiments.Picture {
+	return experiments.Picture{Name: "throughput", Title: "Throughput", X: "seconds", Y: "a second", Series: []experiments.Series{
 		o.rate("asked: connections, single requests", func(t *tally) float64 { return t.asked }),
 		o.rate("answers", func(t *tally) float64 { return t.answered }),
 	}}
 }
 
-func (o *outcome) loss() beyond.Picture {
-	p := beyond.Picture{Name: "loss", Title: "Packets lost, by reason", X: "seconds", Y: "packets a second"}
+func (o *outcome) loss() experiments.Picture {
+	p := experiments.Picture{Name: "loss", Title: "Packets lost, by reason", X: "seconds", Y: "packets a second"}
 	for i, r := range reasons {
 		p.Series = append(p.Series, o.rate(r.name, func(t *tally) float64 { return t.lost[i] }))
 	}
 	return p
 }
 
-func (o *outcome) broken() beyond.Picture {
-	return beyond.Picture{Name: "broken", Title: "Connections that failed", X: "seconds", Y: "connections a second", Series: []beyond.Series{
+func (o *outcome) broken() experiments.Picture {
+	return experiments.Picture{Name: "broken", Title: "Connections that failed", X: "seconds", Y: "connections a second", Series: []experiments.Series{
 		o.rate("broken", func(t *tally) float64 { return t.broken }),
 		o.rate("given up", func(t *tally) float64 { return t.givenUp }),
 	}}
 }
 
-func (o *outcome) latency() beyond.Picture {
-	p := beyond.Picture{Name: "latency", Title: "Response time", X: "seconds", Y: "milliseconds"}
+func (o *outcome) latency() experiments.Picture {
+	p := experiments.Picture{Name: "latency", Title: "Response time", X: "seconds", Y: "milliseconds"}
 	for _, q := range []struct {
 		name  string
 		share float64
@@ -207,8 +207,8 @@ func (o *outcome) latency() beyond.Picture {
 const drawn = 8
 
 // portions draws what each member of a role received, or the minimum and maximum of many.
-func (o *outcome) portions(role Role) beyond.Picture {
-	p := beyond.Picture{Name: string(role), Title: "Received by " + string(role), X: "seconds", Y: "packets a second"}
+func (o *outcome) portions(role Role) experiments.Picture {
+	p := experiments.Picture{Name: string(role), Title: "Received by " + string(role), X: "seconds", Y: "packets a second"}
 	names := o.s.of(role)
 	if len(names) <= drawn {
 		for _, name := range names {
@@ -223,7 +223,7 @@ func (o *outcome) portions(role Role) beyond.Picture {
 		}
 		return each
 	}
-	p.Series = []beyond.Series{
+	p.Series = []experiments.Series{
 		o.curve("the most", func(i int) float64 { return slices.Max(all(i)) }),
 		o.curve("the mean", func(i int) float64 {
 			sum := 0.0

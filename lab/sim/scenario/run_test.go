@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/fairlead/fairlead/lab/sim/beyond"
+	"github.com/fairlead/fairlead/lab/sim/experiments"
 )
 
 // TestShipped runs every shipped scenario with its first seed.
@@ -29,7 +29,7 @@ func TestShipped(t *testing.T) {
 			if s.About == "" {
 				t.Error("it does not say what it is about")
 			}
-			outcomes, _, err := beyond.RunAll(context.Background(), []beyond.Experiment{s.Experiment()}, beyond.Options{Seeds: 1, Workers: 1})
+			outcomes, _, err := experiments.RunAll(context.Background(), []experiments.Experiment{s.Experiment()}, experiments.Options{Seeds: 1, Workers: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -43,7 +43,7 @@ func TestShipped(t *testing.T) {
 	}
 }
 
-func values(row beyond.MeanRow) (all []float64) {
+func values(row experiments.MeanRow) (all []float64) {
 	for _, v := range row.Values {
 		if v != nil {
 			all = append(all, v.Mean)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fairlead/fairlead/lab/sim/beyond"
+	"github.com/fairlead/fairlead/lab/sim/experiments"
 )
 
 // leastGoal is the default maximum share of failures if a scenario has no goal.
@@ -16,14 +16,14 @@ const leastGoal = 0.001
 // answers an operator's questions: what load balancers program, how many of them are
 // needed, and how many if one may die. refused contains the frontends that no load
 // balancer would program.
-func (s *Scenario) WhatIf(refused []Refused) beyond.Experiment {
+func (s *Scenario) WhatIf(refused []Refused) experiments.Experiment {
 	if s.Goals.Failed == 0 {
 		s.Goals.Failed = leastGoal
 	}
 	e := s.Experiment()
 	e.Remarks = append(slices.Clone(e.Remarks), "Numbers of balancers are tried without the scenario's events, each under the whole load; then one dies in the middle. That is enough where the goals are met: after a death 95 % of the answers must come again, and how long they take is looked at once what was lost was sent again.")
 	sizes := s.sizes()
-	e.Run = func(r *beyond.Run) (*beyond.Result, error) {
+	e.Run = func(r *experiments.Run) (*experiments.Result, error) {
 		var main *outcome
 		steady, dying := make([]*outcome, len(sizes)), make([]*outcome, len(sizes))
 		quiet := func(float64) {}
@@ -43,7 +43,7 @@ func (s *Scenario) WhatIf(refused []Refused) beyond.Experiment {
 			return nil, err
 		}
 		result := main.result()
-		result.Tables = append([]beyond.Table{s.serviceTable(refused)}, result.Tables...)
+		result.Tables = append([]experiments.Table{s.serviceTable(refused)}, result.Tables...)
 		if err == nil {
 			sweep := s.sweep(sizes, steady, dying)
 			result.Tables = slices.Insert(result.Tables, 1, s.needed(sizes, &sweep), sweep)
@@ -128,8 +128,8 @@ var sweepColumns = []string{"answers/s", "failed %", "p99 ms", "packets lost", "
 
 // sweep returns the table of all sizes, with the results of the clients of the group's
 // services.
-func (s *Scenario) sweep(sizes []size, steady, dying []*outcome) beyond.Table {
-	t := beyond.Table{Name: "sizes", Title: "Number of balancers (replies of the services that they have; enough: 1 if the goals are met)",
+func (s *Scenario) sweep(sizes []size, steady, dying []*outcome) experiments.Table {
+	t := experiments.Table{Name: "sizes", Title: "Number of balancers (replies of the services that they have; enough: 1 if the goals are met)",
 		Keys: []string{"balancers", "number"}, Columns: sweepColumns}
 	for i, n := range sizes {
 		g := &s.Topology.Groups[n.group]
@@ -182,8 +182,8 @@ func (s *Scenario) enough(failed, p99 float64) float64 {
 
 // needed returns the smallest sufficient sizes, or none if no size that was tried is
 // sufficient.
-func (s *Scenario) needed(sizes []size, sweep *beyond.Table) beyond.Table {
-	t := beyond.Table{Name: "needed", Title: "Number of balancers needed: " + s.wanted(), Keys: []string{"balancers", "to meet the goals"}, Columns: []string{"number"}}
+func (s *Scenario) needed(sizes []size, sweep *experiments.Table) experiments.Table {
+	t := experiments.Table{Name: "needed", Title: "Number of balancers needed: " + s.wanted(), Keys: []string{"balancers", "to meet the goals"}, Columns: []string{"number"}}
 	for _, ask := range []struct {
 		question string
 		column   int
@@ -217,8 +217,8 @@ func (s *Scenario) wanted() string {
 }
 
 // serviceTable lists what load balancers program from the manifests.
-func (s *Scenario) serviceTable(refused []Refused) beyond.Table {
-	t := beyond.Table{Name: "services", Title: "Services of the balancers", Keys: []string{"service", "forwarding mode", "scheduler", "consistency", "balancers", "remark"}, Columns: []string{"servers"}}
+func (s *Scenario) serviceTable(refused []Refused) experiments.Table {
+	t := experiments.Table{Name: "services", Title: "Services of the balancers", Keys: []string{"service", "forwarding mode", "scheduler", "consistency", "balancers", "remark"}, Columns: []string{"servers"}}
 	for i := range s.Services {
 		v := &s.Services[i]
 		var balancers []string

@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fairlead/fairlead/internal/wholefile"
+	"github.com/fairlead/fairlead/internal/atomicfile"
 )
 
 // LoadCorpus reads a file written by SaveCorpus, or returns nothing if there is no such
@@ -65,7 +65,7 @@ func SaveCorpus(path string, hooks []string, all []*Case) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return wholefile.Write(path, 0o644, &b)
+	return atomicfile.Write(path, 0o644, &b)
 }
 
 // Reduce returns a small subset of the cases that covers the same as all: the smallest

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/fairlead/fairlead/internal/wholefile"
+	"github.com/fairlead/fairlead/internal/atomicfile"
 )
 
 // Stats accumulate over several runs of a target that belong together.
@@ -63,5 +63,5 @@ func (s *Stats) Save(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return wholefile.Write(path, 0o644, bytes.NewReader(append(text, '\n')))
+	return atomicfile.Write(path, 0o644, bytes.NewReader(append(text, '\n')))
 }

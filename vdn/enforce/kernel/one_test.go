@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/lab/domain"
-	"github.com/fairlead/fairlead/lab/pour"
 	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/throughput"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
@@ -24,7 +24,7 @@ func TestOnePlan(t *testing.T) {
 	}
 	defer d.Close()
 	for _, name := range []string{"a2", "b1"} {
-		sink, err := pour.Listen(d.Host(name), 9)
+		sink, err := throughput.Listen(d.Host(name), 9)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,12 +15,12 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/internal/craft"
+	"github.com/fairlead/fairlead/internal/pktgen"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/bypass"
 	"github.com/fairlead/fairlead/lab/domain"
-	"github.com/fairlead/fairlead/lab/pour"
 	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/throughput"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
@@ -30,7 +30,7 @@ type field struct {
 	*domain.Domain
 	t     *testing.T
 	k     *Kernel
-	sinks map[string]*pour.Sink
+	sinks map[string]*throughput.Sink
 }
 
 // newField builds a field. uplinks are those whose rate n1 shares.
@@ -40,14 +40,14 @@ func newField(t *testing.T, attach domain.Attach, uplinks ...vdn.Uplink) *field 
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &field{Domain: d, t: t, sinks: map[string]*pour.Sink{}}
+	f := &field{Domain: d, t: t, sinks: map[string]*throughput.Sink{}}
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	for _, name := range []string{"a2", "b1"} {
-		if f.sinks[name], err = pour.Listen(d.Host(name), 9); err != nil {
+		if f.sinks[name], err = throughput.Listen(d.Host(name), 9); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { f.sinks[name].Close() })
@@ -98,7 +98,7 @@ func (f *field) mac(pod string) []byte {
 // whether any arrives.
 func (f *field) received(way, to string) bool {
 	f.t.Helper()
-	frame, err := craft.Packet{
+	frame, err := pktgen.Packet{
 		From: netip.AddrPortFrom(f.Pods["a1"].Addrs[0], 4444), To: netip.AddrPortFrom(f.Pods[to].Addrs[0], 9), Protocol: "udp", Payload: 100,
 	}.Frame()
 	if err != nil {

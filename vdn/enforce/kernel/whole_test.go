@@ -10,8 +10,8 @@ import (
 
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/domain"
-	"github.com/fairlead/fairlead/lab/pour"
 	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/throughput"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
@@ -65,11 +65,11 @@ func (f *field) poured(to string, rate vdn.Rate) float64 {
 	defer stop()
 	_, before := f.sinks[to].Received()
 	begun := time.Now()
-	if err := pour.UDP(ctx, f.Host("a1"), netip.AddrPortFrom(f.Pods[to].Addrs[0], 9), uint64(rate)); err != nil {
+	if err := throughput.UDP(ctx, f.Host("a1"), netip.AddrPortFrom(f.Pods[to].Addrs[0], 9), uint64(rate)); err != nil {
 		f.t.Fatal(err)
 	}
 	_, after := f.sinks[to].Received()
-	return float64(after-before) * 8 / time.Since(begun).Seconds() * 1514 / pour.Datagram
+	return float64(after-before) * 8 / time.Since(begun).Seconds() * 1514 / throughput.Datagram
 }
 
 // TestGuaranteesOfWholeDevices checks that a guarantee is rejected if the device's link is

@@ -1,0 +1,15 @@
+package routing
+
+import (
+	"testing"
+
+	"github.com/fairlead/fairlead/lab/sim/experiments/beyondtest"
+	"github.com/fairlead/fairlead/lab/sim/verdict"
+)
+
+func TestSameOnAnyMachine(t *testing.T) { beyondtest.Same(t, Experiment(), 0xa042cdfba962f32a) }
+
+func TestVerdicts(t *testing.T) {
+	const yes, no, unseen = verdict.Holds, verdict.DoesNot, verdict.Unknown
+	beyondtest.Verdicts(t, Experiment(), yes, yes, yes, yes, yes, no, no, no, no, unseen)
+}
