@@ -20,7 +20,7 @@ var All = []Metric{
 	{"fairlead_stale_objects", "Objects whose last change is rejected, so that the previous version is in use, listed by fairlead status.", nil, false, func(s *status.Status, emit emit) {
 		emit(float64(len(s.Stale)))
 	}},
-	{"fairlead_degraded", "Optional kernel features that are unavailable on this node, by cause. Omitted if there are none. " +
+	{"fairlead_degraded", "Optional kernel features that are unavailable on this node, by cause. Omitted if all are available. " +
 		"fairlead status shows the consequences.", []string{"feature", "reason"}, false, degraded},
 	ofPeers("fairlead_bgp_session_up", "1 if the BGP session with the peer is established, else 0.", false,
 		func(p *advertise.Peer) float64 { return truth(p.State == advertise.Established) }),

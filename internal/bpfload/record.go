@@ -64,7 +64,7 @@ func (r record) knows(id ebpf.ProgramID) bool {
 	return slices.ContainsFunc(r.Sets, func(s set) bool { return slices.Contains(s.Programs, id) })
 }
 
-// readRecord reads the record; it is empty if there is none.
+// readRecord reads the record; it is empty if no record exists.
 func readRecord(folder string) (r record, err error) {
 	m, err := ebpf.LoadPinnedMap(filepath.Join(folder, recordPin), &ebpf.LoadPinOptions{ReadOnly: true})
 	if errors.Is(err, fs.ErrNotExist) {

@@ -30,7 +30,7 @@ import (
 )
 
 func main() {
-	out := flag.String("o", "out/image", "`folder` for the layout, made anew")
+	out := flag.String("o", "out/image", "`DIR` of the layout, which is replaced")
 	version := flag.String("version", "devel", "`version` that the image is labelled with")
 	name := flag.String("name", "localhost/fairlead", "`name` by which the image is known where the layout is imported")
 	flag.Parse()
