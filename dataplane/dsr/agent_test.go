@@ -71,7 +71,7 @@ func TestSetRefusesByNameAndHoldsTheRest(t *testing.T) {
 		want string
 	}{
 		{entry(service.FullNAT, vip, pod, service.TCP), `fullnat TCP 10.1.1.1:80 at 172.16.1.2:8080: forwarding mode "fullnat" does not use the DSR agent`},
-		{entry(service.Tunnel, vip, pod, service.SCTP), "SCTP: the server's port must be the VIP's, 80"},
+		{entry(service.Tunnel, vip, pod, service.SCTP), "SCTP: the backend's port must be that of the VIP, 80"},
 		{entry(service.Tunnel, ap("0.0.0.0:80"), pod, service.TCP), "VIP: must be a unicast address"},
 		{entry(service.Tunnel, ap("10.1.1.1:0"), pod, service.TCP), "VIP: must be a unicast address"},
 		{entry(service.Tunnel, vip, ap("224.0.0.1:80"), service.TCP), "backend: must be a unicast address"},

@@ -32,7 +32,7 @@ func TestPeerOptions(t *testing.T) {
 		"password": {as: 65110, change: func(p *bgp.PeerConfig) { p.Password = "secret" }, frr: " neighbor 10.0.0.105 password secret\n"},
 		"wrong password": {as: 65110, change: func(p *bgp.PeerConfig) { p.Password = "wrong" },
 			frr: " neighbor 10.0.0.105 password secret\n", fails: "or the TCP MD5 passwords differ"},
-		"wrong AS": {as: 65110, change: func(p *bgp.PeerConfig) { p.AS = 65111 }, fails: "says it is in AS 65110, expected 65111"},
+		"wrong AS": {as: 65110, change: func(p *bgp.PeerConfig) { p.AS = 65111 }, fails: "is in AS 65110, expected 65111"},
 		"interface, source and timers": {as: 65110, change: func(p *bgp.PeerConfig) {
 			p.SourceInterface, p.SourceAddress, p.HoldTime, p.Keepalive = "eth0", netip.MustParseAddr("10.0.0.105"), 30*time.Second, 7*time.Second
 		}},
