@@ -6,30 +6,30 @@ import (
 	"strings"
 )
 
-// Layer is a top-level folder of code, and the lower folders that it may import outside
-// tests.
+// Layer is a top-level folder of code, what it contains, and the lower folders that it may
+// import outside tests.
 type Layer struct {
-	Folder string
-	May    []string
+	Folder, What string
+	May          []string
 }
 
 // layers are the top-level folders of code from the bottom up, as drawn in
-// ARCHITECTURE.md. Only lab and cmd may import lab, and no installed program does.
+// docs/layers.svg. Only lab and cmd may import lab, and no installed program does.
 var layers = []Layer{
-	{"internal", nil},
-	{"core", []string{"internal"}},
-	{"api", nil},
-	{"advertise", []string{"internal", "core"}},
-	{"router", []string{"internal", "core", "advertise"}},
-	{"dataplane", []string{"internal", "core"}},
-	{"source", []string{"internal", "core", "api", "advertise"}},
-	{"vdn", []string{"internal", "core", "api", "advertise"}},
-	{"controller", []string{"internal", "core", "api", "advertise", "source"}},
-	{"reconciler", []string{"internal", "core", "advertise", "dataplane", "source"}},
-	{"agent", []string{"internal", "core", "advertise", "router", "dataplane", "source", "vdn", "reconciler"}},
-	{"lab", []string{"internal", "core", "advertise", "router", "dataplane", "source", "vdn", "controller", "reconciler", "agent"}},
-	{"cmd", []string{"internal", "core", "advertise", "router", "dataplane", "source", "vdn", "controller", "reconciler", "agent", "lab"}},
-	{"scripts", []string{"internal"}},
+	{"internal", "helpers", nil},
+	{"core", "decisions without I/O", []string{"internal"}},
+	{"api", "Kubernetes resources", nil},
+	{"advertise", "BGP, layer 2, clouds", []string{"internal", "core"}},
+	{"router", "upstream router", []string{"internal", "core", "advertise"}},
+	{"dataplane", "forwards packets", []string{"internal", "core"}},
+	{"source", "Services from files, API", []string{"internal", "core", "api", "advertise"}},
+	{"vdn", "virtual networks", []string{"internal", "core", "api", "advertise"}},
+	{"controller", "one per cluster", []string{"internal", "core", "api", "advertise", "source"}},
+	{"reconciler", "desired state to kernel", []string{"internal", "core", "advertise", "dataplane", "source"}},
+	{"agent", "status, metrics, doctor", []string{"internal", "core", "advertise", "router", "dataplane", "source", "vdn", "reconciler"}},
+	{"lab", "demo, bench, simulator", []string{"internal", "core", "advertise", "router", "dataplane", "source", "vdn", "controller", "reconciler", "agent"}},
+	{"cmd", "flags and wiring", []string{"internal", "core", "advertise", "router", "dataplane", "source", "vdn", "controller", "reconciler", "agent", "lab"}},
+	{"scripts", "test runner, checks", []string{"internal"}},
 }
 
 // Misplaced returns every import between top-level folders that the layers do not allow,

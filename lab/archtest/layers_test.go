@@ -1,6 +1,7 @@
 package archtest
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,8 +38,35 @@ func TestArchitectureNamesEveryLayer(t *testing.T) {
 	}
 }
 
+var update = flag.Bool("update", false, "draw docs/layers.svg again")
+
+// TestPicture: docs/layers.svg is drawn from the table.
+func TestPicture(t *testing.T) {
+	path := filepath.Join(root, "docs/layers.svg")
+	want := Picture(layers)
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != want {
+		t.Errorf("%s is out of date (%v): go test ./lab/archtest -run TestPicture -update", path, err)
+	}
+	for i, row := range levels(layers) {
+		for _, l := range row {
+			for _, m := range l.May {
+				for _, below := range levels(layers)[:i+1] {
+					if slices.ContainsFunc(below, func(b Layer) bool { return b.Folder == m }) {
+						t.Errorf("%s is not drawn below %s", m, l.Folder)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestMisplacedImportsAreFound(t *testing.T) {
-	layers := []Layer{{"core", nil}, {"dataplane", []string{"core"}}, {"lab", []string{"core", "dataplane"}}}
+	layers := []Layer{{"core", "", nil}, {"dataplane", "", []string{"core"}}, {"lab", "", []string{"core", "dataplane"}}}
 	got := Misplaced([]Package{
 		{Path: "std:net"},
 		{Path: "core/plan", Imports: []string{"core/service", "std:net", "github.com/cilium/ebpf"}},
@@ -56,7 +84,7 @@ func TestMisplacedImportsAreFound(t *testing.T) {
 	if !slices.EqualFunc(got, want, strings.HasPrefix) {
 		t.Errorf("\n got %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
 	}
-	if got := Upward([]Layer{{"core", []string{"dataplane"}}, {"dataplane", []string{"core"}}}); len(got) != 1 {
+	if got := Upward([]Layer{{"core", "", []string{"dataplane"}}, {"dataplane", "", []string{"core"}}}); len(got) != 1 {
 		t.Errorf("got %q, want the one way up, from core to dataplane", got)
 	}
 }
