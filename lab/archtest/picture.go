@@ -3,6 +3,7 @@ package archtest
 import (
 	"fmt"
 	"html"
+	"slices"
 	"strings"
 )
 
@@ -38,7 +39,7 @@ func Picture(layers []Layer) string {
 	for y, row := range rows {
 		left := (width - len(row)*boxWidth - (len(row)-1)*gap) / 2
 		for x, l := range row {
-			drawBox(&b, l, left+x*(boxWidth+gap), margin+y*(boxHeight+gap))
+			drawBox(&b, l, layers, left+x*(boxWidth+gap), margin+y*(boxHeight+gap))
 		}
 	}
 	b.WriteString("</svg>\n")
@@ -70,7 +71,7 @@ func levels(layers []Layer) (rows [][]Layer) {
 	return rows
 }
 
-func drawBox(b *strings.Builder, l Layer, x, y int) {
+func drawBox(b *strings.Builder, l Layer, all []Layer, x, y int) {
 	class := ""
 	if l.Folder == "lab" || l.Folder == "scripts" {
 		class = ` class="lab"` // not shipped
@@ -81,17 +82,31 @@ func drawBox(b *strings.Builder, l Layer, x, y int) {
 	}
 	line("name", 20, l.Folder)
 	line("what", 36, l.What)
-	may := strings.Join(l.May, ", ")
-	if len(l.May) > 8 {
-		may = "all product folders below"
-		if l.Folder == "cmd" {
-			may += ", lab"
-		}
-	}
+	may := imports(l, all)
 	for i, text := range wrapped(may, 30) {
 		line("may", 52+13*i, text)
 	}
 	b.WriteString("</g>\n")
+}
+
+// imports says what a folder may import; a long list as those below that it may not.
+func imports(l Layer, all []Layer) string {
+	if len(l.May) < 6 {
+		return strings.Join(l.May, ", ")
+	}
+	var missing []string
+	for _, below := range all {
+		if below.Folder == l.Folder {
+			break
+		}
+		if !slices.Contains(l.May, below.Folder) {
+			missing = append(missing, below.Folder)
+		}
+	}
+	if len(missing) == 0 {
+		return "all below"
+	}
+	return "all below but " + strings.Join(missing, ", ")
 }
 
 // wrapped breaks text into at most two lines of about n characters.
