@@ -16,7 +16,7 @@ func routing(change ...string) string {
 	text := fmt.Sprintf(`apiVersion: fairlead.io/v1alpha1
 kind: BGPPeer
 metadata: {name: reflector}
-spec: {address: %s, nodeSelector: {matchLabels: {rack: "1"}}}
+spec: {peerAddress: %s, nodeSelector: {matchLabels: {rack: "1"}}}
 ---
 apiVersion: fairlead.io/v1alpha1
 kind: Advertisement
