@@ -75,9 +75,9 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// tell writes a verdict as text: failing conditions, what listeners route to, and whether
+// format writes a verdict as text: failing conditions, what listeners route to, and whether
 // routes are accepted.
-func tell(v *Verdict) string {
+func format(v *Verdict) string {
 	var b strings.Builder
 	odd := func(all ...metav1.Condition) string {
 		s := ""
@@ -191,7 +191,7 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := read(t, class+c.text, "infra/web TCP 8080 http", "infra/web UDP 53 dns", "infra/more TCP 8080 http", "app/web TCP 8080 http")
-			if got := tell(Judge(o)); got != c.want {
+			if got := format(Judge(o)); got != c.want {
 				t.Errorf("got:\n%s\nwant:\n%s", got, c.want)
 			}
 		})

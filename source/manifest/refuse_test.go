@@ -300,8 +300,8 @@ func TestRefused(t *testing.T) {
 			}
 			checkSame(t, before.Services, after.Services)
 			l.write("web.yaml", base)
-			if mended := l.rest(); len(mended.Problems) > 0 {
-				t.Errorf("the mended file still has problems: %s", texts(mended.Problems))
+			if fixed := l.rest(); len(fixed.Problems) > 0 {
+				t.Errorf("the fixed file still has problems: %s", texts(fixed.Problems))
 			}
 		})
 	}

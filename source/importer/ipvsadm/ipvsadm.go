@@ -53,8 +53,8 @@ type reader struct {
 	refused map[string]bool
 }
 
-func (r *reader) lose(at importer.At, what, why, mend string) {
-	r.lvs.Lose(importer.Loss{At: at, What: what, Why: why, Mend: mend})
+func (r *reader) lose(at importer.At, what, why, fix string) {
+	r.lvs.Lose(importer.Loss{At: at, What: what, Why: why, Fix: fix})
 }
 
 // commands maps the commands that add something to their short names.
@@ -168,8 +168,8 @@ func (r *reader) server(at importer.At, o options) {
 		r.lose(at, name, "its service "+what+" is not among those before", "it is left out")
 		return
 	}
-	lose := func(what, why, mend string) {
-		v.Losses = append(v.Losses, importer.Loss{At: at, What: what, Why: why, Mend: mend})
+	lose := func(what, why, fix string) {
+		v.Losses = append(v.Losses, importer.Loss{At: at, What: what, Why: why, Fix: fix})
 	}
 	a, port, err := address(o.value["-r"])
 	if err != nil {
@@ -201,7 +201,7 @@ func (r *reader) server(at importer.At, o options) {
 	v.Servers = append(v.Servers, s)
 }
 
-func tunnel(s *importer.Server, o options, lose func(what, why, mend string)) {
+func tunnel(s *importer.Server, o options, lose func(what, why, fix string)) {
 	switch kind := o.value["--tun-type"]; kind {
 	case "gue":
 		s.Encapsulation = service.GUE

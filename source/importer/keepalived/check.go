@@ -93,8 +93,8 @@ type checker struct {
 	urls int
 }
 
-// checkers maps keepalived's checkers to Fairlead's: the equivalent check, or why there is
-// none.
+// checkers maps keepalived's checkers to Fairlead's: the equivalent check, or why none
+// exists.
 var checkers = map[string]*struct {
 	is  service.CheckKind
 	why string
@@ -192,7 +192,7 @@ func (s *server) check(v *virtual) *service.HealthCheck {
 	h := &service.HealthCheck{Kind: known.is, Port: best.port, Rise: 1}
 	if known.is == "" {
 		if v.protocol != service.TCP {
-			v.loseAs(best.n, best.n.word(), known.why, "the server is not checked: fairlead.io/health-check-port may name a TCP port that tells")
+			v.loseAs(best.n, best.n.word(), known.why, "the server is not checked; set fairlead.io/health-check-port to a TCP port that reflects its health")
 			return nil
 		}
 		v.loseAs(best.n, best.n.word(), known.why, "it is checked whether the port takes connections")

@@ -50,8 +50,8 @@ func expand(f File, o Options) ([]line, []importer.Loss, error) {
 	return e.lines, e.losses, nil
 }
 
-func (e *expander) lose(at importer.At, what, why, mend string) {
-	e.losses = append(e.losses, importer.Loss{At: at, What: what, Why: why, Mend: mend})
+func (e *expander) lose(at importer.At, what, why, fix string) {
+	e.losses = append(e.losses, importer.Loss{At: at, What: what, Why: why, Fix: fix})
 }
 
 func (e *expander) file(f File) error {

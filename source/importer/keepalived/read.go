@@ -23,10 +23,10 @@ type virtual struct {
 }
 
 // lose records a loss of a virtual server.
-func (v *virtual) lose(n *node, why, mend string) { v.loseAs(n, n.title(), why, mend) }
+func (v *virtual) lose(n *node, why, fix string) { v.loseAs(n, n.title(), why, fix) }
 
-func (v *virtual) loseAs(n *node, what, why, mend string) {
-	v.Losses = append(v.Losses, importer.Loss{At: n.at, What: what, Why: why, Mend: mend})
+func (v *virtual) loseAs(n *node, what, why, fix string) {
+	v.Losses = append(v.Losses, importer.Loss{At: n.at, What: what, Why: why, Fix: fix})
 }
 
 // virtualServer converts a block to Services.
@@ -53,7 +53,7 @@ func (r *reader) virtualServer(n *node) {
 	r.lvs.Add(v.VirtualServer)
 }
 
-// listeners returns the addresses of a virtual server, or reports why there are none.
+// listeners returns the addresses of a virtual server, or reports why it has no addresses.
 func (r *reader) listeners(n *node, p service.Protocol) (all []importer.Listener) {
 	what := n.String()
 	switch n.arg(1) {
@@ -276,6 +276,6 @@ func (v *virtual) readGranularity(n *node) {
 
 func (v *virtual) readQuorum(n *node) {
 	if n.arg(1) != "1" {
-		v.lose(n, "a Service is announced as long as one server is well", "leave it out")
+		v.lose(n, "a Service is announced as long as one server is healthy", "leave it out")
 	}
 }
