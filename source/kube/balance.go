@@ -137,5 +137,5 @@ func (b *balancer) changeSlice(was, now *object.Object) *object.Object {
 // waiting is the Problem of a Service without an address yet.
 func waiting() object.Fault {
 	return object.Fault{Field: "status.loadBalancer.ingress", Message: "the Service waits for an address; " +
-		"fairlead controller gives it one from an AddressPool, or says in an event of the Service why not"}
+		"fairlead controller assigns one from an AddressPool, or reports the reason in an Event of the Service"}
 }

@@ -179,7 +179,7 @@ func (s *Source) announce() source.Advertisements {
 		{addressPools, s.announces() && !r.pools.loaded && len(r.advertisements.held) > 0},
 	} {
 		if unread.is {
-			return &nothing{unread.resource + " cannot be read, which say what is announced: let this agent get, list and watch them (ClusterRole)"}
+			return &nothing{unread.resource + " cannot be read, so nothing new is announced: allow this agent to get, list and watch them (ClusterRole)"}
 		}
 	}
 	said, wrong := crd.AdvertisedBy(

@@ -218,7 +218,7 @@ subjects: [{kind: ServiceAccount, name: fairlead-agent, namespace: fairlead}]
 	r.follower = newFollower(t, config, Config{Namespace: "fairlead", OnPeers: r.onPeers}, true)
 
 	// What may not be read might restrict it: everything is served, and nothing advertised.
-	r.awaitPrefixes("advertisements cannot be read, which say what is announced: let this agent")
+	r.awaitPrefixes("advertisements cannot be read, so nothing new is announced: allow this agent")
 	r.follower.awaitProblem(true, "advertisements: cannot be read")
 	r.follower.awaitProblem(true, "bgppeers: cannot be read")
 	r.mu.Lock()

@@ -195,7 +195,7 @@ func (j *Joined) reportStrays(o *Object, pods []*Object) {
 			continue
 		}
 		if !e.isPod {
-			report("%s of %s names no Pod (targetRef), of which alone it is known where it is on network %q", e.addr, o.Key, network)
+			report("%s of %s has no targetRef to a Pod, which is required to find its address on network %q", e.addr, o.Key, network)
 			continue
 		}
 		if pods[i] == nil {

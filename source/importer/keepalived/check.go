@@ -146,7 +146,7 @@ func (v *virtual) readChecker(n *node) *checker {
 func (c *checker) url(v *virtual, n *node) {
 	c.urls++
 	if c.urls > 1 {
-		v.loseAs(n, "a second url", "a check asks for one", "let that one page ask for the others")
+		v.loseAs(n, "a second url", "a check requests one", "have that page check the others")
 		return
 	}
 	for _, s := range n.block {
@@ -161,13 +161,13 @@ func (c *checker) url(v *virtual, n *node) {
 				v.loseAs(s, "status_code "+codes, "2xx and 3xx are good", "ask for a page that answers so")
 			}
 		case "digest":
-			v.lose(s, "what the page says is not looked at", "ask for a page that answers 5xx where something is wrong")
+			v.lose(s, "the content of the page is not checked", "request a page that answers 5xx on failure")
 		default:
 			why := "the word is not known here"
 			if strings.HasPrefix(s.word(), "regex") {
-				why = "what the page says is not looked at"
+				why = "the content of the page is not checked"
 			}
-			v.loseAs(s, s.word(), why, "ask for a page that answers 5xx where something is wrong")
+			v.loseAs(s, s.word(), why, "request a page that answers 5xx on failure")
 		}
 	}
 }

@@ -192,7 +192,7 @@ var sequence = regexp.MustCompile(`^~SEQ(x?)\(([^)]*)\)[ \t]*(.*)$`)
 func (e *expander) repeat(at importer.At, text string, depth int) error {
 	m := sequence.FindStringSubmatch(text)
 	if m == nil {
-		e.lose(at, text, "lines are repeated by ~SEQ alone", "write the lines out")
+		e.lose(at, text, "only ~SEQ repeats lines", "write the lines out")
 		return nil
 	}
 	name, values, _ := strings.Cut(m[2], ",")

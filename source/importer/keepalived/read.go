@@ -90,7 +90,7 @@ func (r *reader) mark(n *node, text string) []importer.Listener {
 		return nil
 	case len(all) == 0:
 		r.lose(n.at, n.String(), "the rules that set a mark are in no keepalived.conf",
-			fmt.Sprintf("say what they match, such as --mark %d=10.1.1.1:80; it is left out", number))
+			fmt.Sprintf("specify what they match, such as --mark %d=10.1.1.1:80; it is left out", number))
 	}
 	return all
 }
@@ -236,7 +236,7 @@ var virtualLosses = map[string][2]string{
 	"omega":                   {"there is nobody to notify", "watch fairlead status -o json"},
 	"ha_suspend":              {"every balancer is active and checks the servers", "leave it out"},
 	"snmp_name":               {"there is no SNMP", "leave it out"},
-	"persistence_engine":      {"clients are known by their addresses alone", "leave it out"},
+	"persistence_engine":      {"clients are identified only by their addresses", "leave it out"},
 	"flag-3":                  {"Fairlead's schedulers have no such flag", "leave it out"},
 }
 
