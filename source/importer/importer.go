@@ -30,7 +30,7 @@ type Loss struct {
 	Service string `json:"service,omitempty"`
 	What    string `json:"what"`
 	Why     string `json:"why"`
-	Fix     string `json:"mend"`
+	Fix     string `json:"fix"`
 }
 
 // String returns "file:line: what: why; fix".
