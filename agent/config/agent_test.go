@@ -106,12 +106,12 @@ func TestMistakesAreNamedWithTheirFlag(t *testing.T) {
 	}
 }
 
-func TestAllMistakesAreToldAtOnce(t *testing.T) {
+func TestAllErrorsAreReportedTogether(t *testing.T) {
 	a := onLoopback(t)
 	a.Mode, a.AS = "fast", 0
 	_, err := a.Resolve()
 	if err == nil || !strings.Contains(err.Error(), "--xdp-mode") || !strings.Contains(err.Error(), "--local-asn") {
-		t.Errorf("error %v tells not both", err)
+		t.Errorf("error %v does not name both flags", err)
 	}
 }
 

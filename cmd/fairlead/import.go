@@ -197,14 +197,14 @@ func (w *importWriter) write(cmd *cobra.Command) func(*importer.Result, error) e
 			_, err = out.Write(r.YAML())
 		}
 		if err == nil {
-			tellImport(cmd.ErrOrStderr(), r)
+			printLosses(cmd.ErrOrStderr(), r)
 		}
 		return err
 	}
 }
 
-// tellImport prints what was lost.
-func tellImport(out io.Writer, r *importer.Result) {
+// printLosses prints the settings that could not be imported.
+func printLosses(out io.Writer, r *importer.Result) {
 	lines := importer.Lines(r.Losses)
 	for _, l := range lines {
 		fmt.Fprintln(out, l)

@@ -62,9 +62,9 @@ var means = enforce.Means{
 		"pods on a macvlan of one node talk past the bridge: give each a port of its own",
 		"a network's max is one for all uplinks together; the bridge must be ours alone",
 		"not on gateways: a bridge forwards frames, and pods' own bridges check both ways",
-		"no errors of ICMP from routers outside, those that tell a path's MTU among them: no flow sees what they quote; add the routers to `allowedCIDRs`, or give the network an `mtu` that fits the path",
+		"no errors of ICMP from routers outside, including those that report a path's MTU: no flow sees what they quote; add the routers to `allowedCIDRs`, or give the network an `mtu` that fits the path",
 		"of neighbour discovery neither the length is checked, nor with what routers are solicited: pods that want to can pass notes by it",
-		"pods hear no broadcast and multicast from outside; what is for a MAC address that the bridge has not learned floods to all ports, pods' among them",
+		"pods receive no broadcast and multicast from outside; what is for a MAC address that the bridge has not learned floods to all ports, pods' among them",
 	},
 }
 
