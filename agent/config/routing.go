@@ -160,7 +160,7 @@ func (p *parser) protocols(flag string, texts []string) []uint8 {
 			number, known = uint8(n), true // 1 to 4 are reserved for the kernel and the administrator
 		}
 		if !known {
-			p.refuse(flag, "%q is no routing daemon's protocol: bgp (FRR), bird, or the number that ip route shows", text)
+			p.refuse(flag, "%q is not the protocol of a routing daemon: use bgp (FRR), bird, or the number that ip route shows", text)
 		}
 		all = append(all, number)
 	}

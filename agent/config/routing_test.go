@@ -23,8 +23,8 @@ func TestRoutingIsRefusedByFlag(t *testing.T) {
 	}{
 		{Router{}, "--peer: required: set a reflector"},
 		{Router{ShadowProtocols: []string{"bgp"}, Metric: 10, Peers: []string{"10.0.0.109"}}, "--shadow-protocol: cannot be combined with --peer"},
-		{Router{ShadowProtocols: []string{"quagga"}, Metric: 10}, `--shadow-protocol: "quagga" is no routing daemon's protocol`},
-		{Router{ShadowProtocols: []string{"2"}, Metric: 10}, `--shadow-protocol: "2" is no routing daemon's protocol`},
+		{Router{ShadowProtocols: []string{"quagga"}, Metric: 10}, `--shadow-protocol: "quagga" is not the protocol of a routing daemon`},
+		{Router{ShadowProtocols: []string{"2"}, Metric: 10}, `--shadow-protocol: "2" is not the protocol of a routing daemon`},
 		{Router{ShadowProtocols: []string{"bgp"}}, "--metric: 0 is not a positive"},
 		{Router{Peers: []string{"10.0.0.109"}, Metric: 20}, "--router-id: required: set an IPv4 address of this machine"},
 		{Router{Peers: []string{"10.0.0.109"}, AS: 65535}, "--local-asn: 65535 is reserved"},

@@ -172,7 +172,7 @@ func (f *importFormat) Type() string   { return "format" }
 
 func (f *importFormat) Set(s string) error {
 	if s != "yaml" && s != "json" {
-		return fmt.Errorf("%q is no output format of import: use %s", s, strings.Join(importFormats, " or "))
+		return fmt.Errorf("%q is not an output format of import: use %s", s, strings.Join(importFormats, " or "))
 	}
 	*f = importFormat(s)
 	return nil

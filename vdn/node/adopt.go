@@ -45,7 +45,7 @@ func (d *Daemon) answerAdopt(w http.ResponseWriter, r *http.Request) {
 		err = a.request().Validate()
 	}
 	if err == nil && !filepath.IsAbs(a.Attachment.NetNS) {
-		err = fmt.Errorf("attachment %s, netns: %q is no path of a network namespace", a.Attachment.ID, a.Attachment.NetNS)
+		err = fmt.Errorf("attachment %s, netns: %q is not the absolute path of a network namespace", a.Attachment.ID, a.Attachment.NetNS)
 	}
 	if err != nil {
 		respond(w, http.StatusBadRequest, "error", err.Error())

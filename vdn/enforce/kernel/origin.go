@@ -116,7 +116,7 @@ func (k *Kernel) stampsHold() error {
 	var errs []error
 	for _, s := range k.plan.Slices {
 		if n := now[s.ID]; k.unstamped != nil && n > k.unstamped[s.ID] {
-			errs = append(errs, fmt.Errorf("network %s: %d packets reached its pods past the program at the device below them, whose mark pods receive broadcast by: "+
+			errs = append(errs, fmt.Errorf("network %s: %d packets bypassed the program at the device below its pods, without whose mark pods receive no broadcast: "+
 				"another program at that device's ingress ends the chain (TC_ACT_OK): make it return TC_ACT_UNSPEC, or remove it", s.Name, n-k.unstamped[s.ID]))
 		}
 	}
