@@ -69,7 +69,7 @@ func slimSlice(o any) (any, error) {
 }
 
 // serviceOf returns the Service that a slice, possibly a deleted one, belongs to; false if
-// there is none.
+// it belongs to no Service.
 func serviceOf(o any) (id service.ID, ok bool) {
 	if gone, is := o.(cache.DeletedFinalStateUnknown); is {
 		o = gone.Obj

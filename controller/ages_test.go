@@ -163,7 +163,7 @@ func between(at, from, to time.Time) bool {
 	return !at.Before(from.Truncate(time.Millisecond)) && !at.After(to.Add(10*time.Millisecond))
 }
 
-// agesOf checks that balancers read since when backends serve and drain, across a change of
+// agesOf checks that balancers read when backends began to serve and to drain, across a change of
 // the leader and a move to another slice, and that foreign slices are left alone.
 func agesOf(t *testing.T, w *world) {
 	log, stop := w.control(t)
@@ -325,7 +325,7 @@ func TestManagedAges(t *testing.T) {
 	b.await(t, "it goes", "web", func(s map[string]service.Backend) bool {
 		return len(s) == 2 && s["10.200.0.1"].Since.Equal(since["10.200.0.1"]) && s["10.200.0.3"].Since.Equal(since["10.200.0.3"])
 	})
-	eventually(t, "nothing is said of who is gone", func() string {
+	eventually(t, "the annotation has no entry of the deleted Pod", func() string {
 		all := w.slicesOf(t, "web")
 		if text := fmt.Sprint(all[0].Annotations); len(all) != 1 || strings.Contains(text, "10.200.0.2") {
 			return text

@@ -21,27 +21,27 @@ func (t *term) carry(ctx context.Context) {
 		return
 	}
 	keeper := cloud.Keeper{Provider: t.Cloud, Log: t.Log}
-	said := ""
-	tell := func(err error) {
-		why := ""
+	last := ""
+	report := func(err error) {
+		reason := ""
 		if err != nil && ctx.Err() == nil {
-			why = err.Error()
+			reason = err.Error()
 		}
-		if why != said && why != "" {
-			t.Log.Warn("failed to update cloud routes from the agents' offers, will retry", "error", why)
+		if reason != last && reason != "" {
+			t.Log.Warn("failed to update cloud routes from the agents' offers, will retry", "error", reason)
 		}
-		said = why
+		last = reason
 	}
 	for ; ctx.Err() == nil; sleep.For(ctx, offersPause) {
 		all, err := board.Read(ctx)
-		if tell(err); all == nil && err != nil {
+		if report(err); all == nil && err != nil {
 			continue // nothing is known
 		}
 		if t.leading() != nil {
 			return
 		}
 		if state, current := keeper.Pass(ctx, all); current {
-			tell(board.Tell(ctx, state))
+			report(board.Write(ctx, state))
 		}
 	}
 }

@@ -26,7 +26,7 @@ import (
 // sky is a fake cloud that records its routes, "10.1.1.0/24: a b" per line.
 type sky struct {
 	mu      sync.Mutex
-	told    []string
+	synced  []string
 	refused cloud.Refused
 	fail    error
 }
@@ -51,7 +51,7 @@ func (s *sky) Sync(_ context.Context, of []cloud.Offer) (cloud.Refused, error) {
 		}
 		lines = append(lines, line)
 	}
-	s.told = append(s.told, strings.Join(lines, "\n"))
+	s.synced = append(s.synced, strings.Join(lines, "\n"))
 	return s.refused, s.fail
 }
 
@@ -59,10 +59,10 @@ func (s *sky) Sync(_ context.Context, of []cloud.Offer) (cloud.Refused, error) {
 func (s *sky) last() (string, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.told) == 0 {
+	if len(s.synced) == 0 {
 		return "nothing yet", 0
 	}
-	return s.told[len(s.told)-1], len(s.told)
+	return s.synced[len(s.synced)-1], len(s.synced)
 }
 
 func (s *sky) wants(t *testing.T, want string) {
@@ -180,15 +180,15 @@ func TestCloud(t *testing.T) {
 	_, before := above.last()
 	stopOne()
 	two.wants(t, "leading")
-	eventually(t, "the next leader tells the cloud", func() string {
+	eventually(t, "the next leader updates the cloud routes", func() string {
 		if _, n := above.last(); n == before {
 			return "nothing"
 		}
 		return ""
 	})
 	above.mu.Lock()
-	if slices.ContainsFunc(above.told[before:], func(told string) bool { return told != "10.1.1.0/24: a b" }) {
-		t.Errorf("the next leader changed what the one before did: %q", above.told[before:])
+	if slices.ContainsFunc(above.synced[before:], func(routes string) bool { return routes != "10.1.1.0/24: a b" }) {
+		t.Errorf("the new leader changed the routes of its predecessor: got %q", above.synced[before:])
 	}
 	above.refused = cloud.Refused{netip.MustParsePrefix("10.1.3.0/24"): "is another's"}
 	above.mu.Unlock()

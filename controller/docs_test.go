@@ -242,11 +242,11 @@ func TestBalancersKnowEachOther(t *testing.T) {
 			}
 			services[s.Namespace+"/"+s.Name] = &s
 		}
-		told := ""
+		balancers := ""
 		var from source.Selector
 		for _, arg := range set.Spec.Template.Spec.Containers[0].Args {
 			if name, is := strings.CutPrefix(arg, "--balancers="); is {
-				told = name
+				balancers = name
 			}
 			if text, is := strings.CutPrefix(arg, "--accept-from="); is {
 				if from, err = source.ParseSelector(text); err != nil {
@@ -254,10 +254,10 @@ func TestBalancersKnowEachOther(t *testing.T) {
 				}
 			}
 		}
-		s := services[told]
+		s := services[balancers]
 		if s == nil || s.Spec.ClusterIP != corev1.ClusterIPNone || !s.Spec.PublishNotReadyAddresses || len(s.Spec.Selector) == 0 ||
 			!labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(set.Spec.Template.Labels)) {
-			t.Errorf("%s: --balancers=%s is %+v; the pods have %v", file, told, s, set.Spec.Template.Labels)
+			t.Errorf("%s: --balancers=%s is %+v; the pods have %v", file, balancers, s, set.Spec.Template.Labels)
 		}
 		if policy := s.Spec.IPFamilyPolicy; policy == nil || *policy != corev1.IPFamilyPolicyPreferDualStack || !from.Selects(s.Namespace, s.Labels) {
 			t.Errorf("%s: --accept-from=%s does not select both families of %+v", file, from, s)

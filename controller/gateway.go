@@ -117,9 +117,9 @@ func (t *term) restoreGateways() (n int) {
 	return n
 }
 
-func (t *term) pokeGateways() {
+func (t *term) notifyGateways() {
 	if t.gateways != nil {
-		poke(t.gateways.changed)
+		notify(t.gateways.changed)
 	}
 }
 
@@ -131,19 +131,19 @@ func (t *term) keepGateways(ctx context.Context) {
 		return
 	}
 	g := t.gateways
-	told := cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { t.pokeGateways() }, UpdateFunc: func(any, any) { t.pokeGateways() }, DeleteFunc: func(any) { t.pokeGateways() },
+	notifying := cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { t.notifyGateways() }, UpdateFunc: func(any, any) { t.notifyGateways() }, DeleteFunc: func(any) { t.notifyGateways() },
 	}
 	for _, i := range []cache.SharedIndexInformer{g.classes, g.gateways, g.tcp, g.udp, g.grants, t.namespaces} {
-		_, _ = i.AddEventHandler(told)
+		_, _ = i.AddEventHandler(notifying)
 	}
 	_, _ = t.services.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { t.pokeGateways() }, DeleteFunc: func(any) { t.pokeGateways() },
+		AddFunc: func(any) { t.notifyGateways() }, DeleteFunc: func(any) { t.notifyGateways() },
 		UpdateFunc: func(was, now any) {
 			a, ok := was.(*corev1.Service)
 			b, ok2 := now.(*corev1.Service)
 			if ok && ok2 && !slices.Equal(gateway.PortsOf(a), gateway.PortsOf(b)) {
-				t.pokeGateways()
+				t.notifyGateways()
 			}
 		},
 	})
@@ -156,7 +156,7 @@ func (t *term) keepGateways(ctx context.Context) {
 		pause := retryPause
 		if !t.judgeGateways(ctx) {
 			pause = patience[0]
-			poke(g.changed)
+			notify(g.changed)
 		}
 		sleep.For(ctx, pause)
 	}

@@ -104,7 +104,7 @@ func (w *world) remove(t *testing.T, version, kind, namespace, name string) {
 	w.must(t, w.any.Resource(of).Namespace(namespace).Delete(context.Background(), name, metav1.DeleteOptions{}))
 }
 
-func tellConditions(all []metav1.Condition, generation int64) string {
+func formatConditions(all []metav1.Condition, generation int64) string {
 	var words []string
 	for _, c := range all {
 		text := fmt.Sprintf("%s=%s/%s", c.Type, c.Status, c.Reason)
@@ -126,9 +126,9 @@ func (w *world) wantGateway(t *testing.T, name, want string) {
 		for _, a := range g.Status.Addresses {
 			parts = append(parts, a.Value)
 		}
-		parts = append(parts, tellConditions(g.Status.Conditions, g.Generation))
+		parts = append(parts, formatConditions(g.Status.Conditions, g.Generation))
 		for _, l := range g.Status.Listeners {
-			parts = append(parts, fmt.Sprintf("| %s %d %s", l.Name, l.AttachedRoutes, tellConditions(l.Conditions, g.Generation)))
+			parts = append(parts, fmt.Sprintf("| %s %d %s", l.Name, l.AttachedRoutes, formatConditions(l.Conditions, g.Generation)))
 		}
 		if got := strings.Join(parts, " "); got != want {
 			return fmt.Sprintf("stands\n%s, want\n%s", got, want)
@@ -144,7 +144,7 @@ func (w *world) wantRoute(t *testing.T, version, kind, name, want string) {
 		r := ofGatewayAPI[gateway.Route](t, w, version, kind, "default", name)
 		var parts []string
 		for _, p := range r.Status.Parents {
-			parts = append(parts, fmt.Sprintf("%s at %s: %s", p.ControllerName, p.ParentRef.Name, tellConditions(p.Conditions, r.Generation)))
+			parts = append(parts, fmt.Sprintf("%s at %s: %s", p.ControllerName, p.ParentRef.Name, formatConditions(p.Conditions, r.Generation)))
 		}
 		if got := strings.Join(parts, "; "); got != want {
 			return fmt.Sprintf("stands\n%s, want\n%s", got, want)
@@ -239,7 +239,7 @@ func TestGatewayAPI(t *testing.T) {
 	log.wants(t, "the Gateway API is now available")
 	eventually(t, "the class", func() string {
 		c := ofGatewayAPI[gateway.Class](t, w, "v1", "GatewayClass", "", "fairlead")
-		if got := tellConditions(c.Status.Conditions, c.Generation); !strings.Contains(got, "Accepted=True/Accepted") {
+		if got := formatConditions(c.Status.Conditions, c.Generation); !strings.Contains(got, "Accepted=True/Accepted") {
 			return got
 		}
 		return ""
@@ -390,7 +390,7 @@ func TestOlderGatewayAPI(t *testing.T) {
 	_, err = all.Patch(context.Background(), "web-1", types.MergePatchType, []byte(added), metav1.PatchOptions{})
 	w.must(t, err)
 	b.wantServed(t, "g", "TCP 10.1.1.0:80 -> 172.16.0.1:8080*1 172.16.0.2:8080*1")
-	eventually(t, "since when it serves", func() string {
+	eventually(t, "the time since which the backend serves", func() string {
 		s, err := all.Get(context.Background(), "web-1", metav1.GetOptions{})
 		w.must(t, err)
 		if text := s.Annotations[object.AnnotationBackendTimestamps]; !strings.Contains(text, "172.16.0.2=") {

@@ -85,7 +85,7 @@ func TestController(t *testing.T) {
 	w.install(t)
 	for _, story := range []struct {
 		name string
-		tell func(*testing.T, *world)
+		run  func(*testing.T, *world)
 	}{
 		{"assignment", assignment}, {"dual stack", bothFamilies}, {"exhaustion", exhaustion}, {"restart", restart}, {"sharing", sharing},
 		{"asking", asking}, {"pools that go and come", poolsGo}, {"nodes in pools", nodesInPools}, {"class and type", classChanges}, {"whose pools", whosePools},
@@ -96,7 +96,7 @@ func TestController(t *testing.T) {
 	} {
 		t.Run(story.name, func(t *testing.T) {
 			defer w.clear(t)
-			story.tell(t, w)
+			story.run(t, w)
 		})
 	}
 }

@@ -174,7 +174,7 @@ func wrongClocks(t *testing.T, w *world) {
 		if seen, held = other.hold(t, log); !held {
 			stop()
 		} else if strings.Contains(seen, "msg=leading ") {
-			t.Errorf("two leads beside a leader whose clock is behind:\n%s", seen)
+			t.Errorf("\"two\" leads while another leader, whose clock is behind, holds the Lease:\n%s", seen)
 		}
 	}
 	defer stop()

@@ -97,7 +97,7 @@ func (t *term) countUse(ctx context.Context) {
 		case <-t.used:
 		}
 		if !t.writePools(ctx) {
-			poke(t.used)
+			notify(t.used)
 		}
 		sleep.For(ctx, t.StatusInterval)
 	}
@@ -117,7 +117,7 @@ func (t *term) writePools(ctx context.Context) (done bool) {
 		if !t.writePool(ctx, p, status) {
 			done = false
 		} else if before == nil && now.Reason != "Ready" || before != nil && before.Reason != now.Reason {
-			t.tell(p, now.Reason != "Ready", now.Reason, "ReadPool", now.Message)
+			t.recordEvent(p, now.Reason != "Ready", now.Reason, "ReadPool", now.Message)
 		}
 	}
 	return done

@@ -50,19 +50,19 @@ func (t *term) reconcile(ctx context.Context, id service.ID) bool {
 	res, leaving, invalid := t.assign(id, s)
 	condition := t.judge(s, res, invalid)
 	before := conditionOf(s)
-	told := before != nil && before.Status == condition.Status && before.Reason == condition.Reason && before.Message == condition.Message
+	unchanged := before != nil && before.Status == condition.Status && before.Reason == condition.Reason && before.Message == condition.Message
 	status := s.Status.DeepCopy()
 	meta.SetStatusCondition(&status.Conditions, condition)
 	status.LoadBalancer.Ingress = ingress(status.LoadBalancer.Ingress, res.Addrs)
-	if told && sameAddrs(s.Status.LoadBalancer.Ingress, status.LoadBalancer.Ingress) && !leaving {
+	if unchanged && sameAddrs(s.Status.LoadBalancer.Ingress, status.LoadBalancer.Ingress) && !leaving {
 		return true
 	}
 	if !t.write(ctx, s, status) {
 		return false
 	}
 	t.settle(id)
-	if !told {
-		t.tell(s, condition.Reason != ReasonAssigned, condition.Reason, "AssignAddress", condition.Message)
+	if !unchanged {
+		t.recordEvent(s, condition.Reason != ReasonAssigned, condition.Reason, "AssignAddress", condition.Message)
 	}
 	return true
 }
@@ -89,10 +89,10 @@ func (t *term) assign(id service.ID, s *corev1.Service) (res addresspool.Result,
 		t.waiting[id] = true
 	}
 	if res.Changed {
-		poke(t.used)
+		notify(t.used)
 	}
 	if res.Changed && len(before) > 0 {
-		poke(t.freed)
+		notify(t.freed)
 	}
 	return res, len(t.alloc.Leaving(id)) > 0, invalid
 }
@@ -102,8 +102,8 @@ func (t *term) settle(id service.ID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.alloc.Settle(id) {
-		poke(t.freed)
-		poke(t.used)
+		notify(t.freed)
+		notify(t.used)
 	}
 }
 
@@ -113,8 +113,8 @@ func (t *term) release(id service.ID) {
 	defer t.mu.Unlock()
 	delete(t.waiting, id)
 	if t.alloc.Release(id) {
-		poke(t.freed)
-		poke(t.used)
+		notify(t.freed)
+		notify(t.used)
 	}
 }
 

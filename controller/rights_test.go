@@ -188,7 +188,7 @@ func (w *world) agent(t *testing.T, audit string) {
 			t.Errorf("the password is %q", p)
 		}
 	case <-time.After(long):
-		t.Fatalf("no peer is told of: %q", s.Problems())
+		t.Fatalf("no BGP peer was delivered; problems: %q", s.Problems())
 	}
 	<-read
 	eventually(t, "Pods are followed", func() string {
@@ -200,8 +200,8 @@ func (w *world) agent(t *testing.T, audit string) {
 	if p := s.Problems(); len(p) > 0 {
 		t.Errorf("problems: %q", p)
 	}
-	s.Tell(sourcekube.Event{Reason: "DrainStarted", Action: "Drain", Note: "Node node-a is cordoned"})
-	s.Told()
+	s.RecordEvent(sourcekube.Event{Reason: "DrainStarted", Action: "Drain", Note: "Node node-a is cordoned"})
+	s.FlushEvents()
 }
 
 // onNetwork creates a Service whose Pods agents follow.

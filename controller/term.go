@@ -163,22 +163,22 @@ func (t *term) listen() {
 		DeleteFunc: func(o any) { t.enqueue(o, true) },
 	})
 	_, _ = t.pools.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { poke(t.poolsChanged) },
+		AddFunc: func(any) { notify(t.poolsChanged) },
 		UpdateFunc: func(old, o any) {
 			if old.(*v1alpha1.AddressPool).Generation != o.(*v1alpha1.AddressPool).Generation {
-				poke(t.poolsChanged)
+				notify(t.poolsChanged)
 			}
 		},
-		DeleteFunc: func(any) { poke(t.poolsChanged) },
+		DeleteFunc: func(any) { notify(t.poolsChanged) },
 	})
 	_, _ = t.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { poke(t.poolsChanged) },
+		AddFunc: func(any) { notify(t.poolsChanged) },
 		UpdateFunc: func(old, o any) {
 			if !slices.Equal(old.(*corev1.Node).Status.Addresses, o.(*corev1.Node).Status.Addresses) {
-				poke(t.poolsChanged)
+				notify(t.poolsChanged)
 			}
 		},
-		DeleteFunc: func(any) { poke(t.poolsChanged) },
+		DeleteFunc: func(any) { notify(t.poolsChanged) },
 	})
 	_, _ = t.namespaces.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(o any, initial bool) {
@@ -192,7 +192,7 @@ func (t *term) listen() {
 			}
 		},
 	})
-	poke(t.used)
+	notify(t.used)
 }
 
 // enqueue queues a Service that is, was or may have been ours.
@@ -225,8 +225,8 @@ func (t *term) enqueueNamespace(o any) {
 	}
 }
 
-// poke notifies that there is something to do.
-func poke(c chan struct{}) {
+// notify signals that there is work to do; it does not block.
+func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -247,11 +247,11 @@ func (t *term) follow(ctx context.Context) {
 			for _, s := range t.ours(t.services.GetStore().List()) {
 				t.queue.Add(idOf(s))
 			}
-			poke(t.used)
-			t.pokeGateways()
+			notify(t.used)
+			t.notifyGateways()
 		case <-t.freed:
 			t.retryWaiting()
-			t.pokeGateways()
+			t.notifyGateways()
 		}
 		sleep.For(ctx, retryPause)
 	}

@@ -155,7 +155,7 @@ func (l *Loop) drainInput(s *source.Snapshot, now time.Time) plan.DrainInput {
 	if d.named.IsZero() && l.isNamed(s) {
 		d.named = now
 	}
-	in.Told = !d.named.IsZero() && now.Sub(d.named) >= noticeSpread
+	in.Notified = !d.named.IsZero() && now.Sub(d.named) >= noticeSpread
 	return in
 }
 

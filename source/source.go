@@ -61,7 +61,7 @@ type Snapshot struct {
 // immutable value.
 type Advertisements interface {
 	// Offers returns the offers with which the node advertises a VIP of a Service, or the
-	// reason if there are none.
+	// reason for having no offers.
 	Offers(s *service.Service, vip netip.Addr) ([]route.Offer, string)
 }
 

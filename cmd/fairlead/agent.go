@@ -356,7 +356,7 @@ func (a *agent) close() error {
 		}
 	}
 	if a.cluster != nil {
-		a.cluster.Told()
+		a.cluster.FlushEvents()
 	}
 	if a.begun != nil {
 		_ = a.begun.close() // Run has reported its error

@@ -54,6 +54,6 @@ func (a *agent) reportDegraded(ctx context.Context) {
 		}
 	}
 	for _, d := range missing {
-		a.cluster.Tell(kube.Event{Reason: "Degraded", Action: "Load", Note: d.String(), Warn: true})
+		a.cluster.RecordEvent(kube.Event{Reason: "Degraded", Action: "Load", Note: d.String(), Warn: true})
 	}
 }

@@ -126,7 +126,7 @@ func (a *agent) answerDrain(s *stream, r *http.Request) error {
 // reportDrains reports a loop's drains as Events, in a cluster.
 func (a *agent) reportDrains(loop *reconciler.Config) {
 	if a.cluster != nil {
-		loop.OnDrain = func(d reconciler.Drain) { a.cluster.Tell(drainEvent(d)) }
+		loop.OnDrain = func(d reconciler.Drain) { a.cluster.RecordEvent(drainEvent(d)) }
 	}
 }
 

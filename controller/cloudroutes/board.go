@@ -22,7 +22,7 @@ import (
 type Board struct {
 	leases    leaseClient
 	namespace string
-	// seen has the Leases by name, and since when they are unchanged, by the local clock,
+	// seen has the Leases by name, and when each last changed by the local clock,
 	// because the clocks of nodes may be wrong.
 	seen  map[string]*seen
 	blind bool // the last Read failed
@@ -107,8 +107,8 @@ func (b *Board) offers(now time.Time) ([]cloud.Offer, error) {
 	return all, errors.Join(errs...)
 }
 
-// Tell writes the state of the cloud to the Leases that the last Read found.
-func (b *Board) Tell(ctx context.Context, s cloud.State) error {
+// Write writes the state of the cloud to the Leases that the last Read found.
+func (b *Board) Write(ctx context.Context, s cloud.State) error {
 	var errs []error
 	for name, one := range b.seen {
 		a := answered{sum(one.lease.Annotations[AnnotationOffer]), s}

@@ -141,7 +141,7 @@ func (p *Poster) post(ctx context.Context) error {
 func (p *Poster) read(l *coordinationv1.Lease) {
 	var a answered
 	if json.Unmarshal([]byte(l.Annotations[AnnotationCloud]), &a) != nil {
-		return // there is none yet
+		return // no answer yet
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -157,7 +157,7 @@ func (c *Candidate) read(ctx context.Context) bool {
 	return true
 }
 
-// saw records the current Lease; nil if there is none.
+// saw records the current Lease; nil if it does not exist.
 func (c *Candidate) saw(l *coordinationv1.Lease) {
 	if c.seen == nil || l == nil || l.UID != c.seen.UID || !reflect.DeepEqual(l.Spec, c.seen.Spec) {
 		c.changed = time.Now()

@@ -314,7 +314,7 @@ func TestLostIsNotResumed(t *testing.T) {
 				select {
 				case <-ended:
 				case <-time.After(duration / 2):
-					t.Error("the term goes on")
+					t.Error("the term has not ended")
 				}
 				if err := c.leading(); !errors.Is(err, ErrNotLeading) {
 					t.Errorf("leading: %v", err)

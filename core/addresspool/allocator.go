@@ -213,7 +213,7 @@ func (a *Allocator) Usage(name string) (byFamily [2]Usage, ok bool) {
 }
 
 // OfNodes describes which addresses of a pool are not assigned because they belong to
-// nodes. Empty if there are none.
+// nodes. Empty if all addresses can be assigned.
 func (a *Allocator) OfNodes(name string) string {
 	var all []string
 	for _, p := range a.pools {

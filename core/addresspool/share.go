@@ -7,7 +7,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Port is what a Service serves on its addresses: a port, a range of ports, or everything
+// Port is what a Service exposes on its addresses: a port, a range of ports, or everything
 // (AnyProtocol with 0 to 65535).
 type Port struct {
 	Protocol    service.Protocol

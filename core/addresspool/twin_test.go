@@ -279,31 +279,31 @@ func TestAsTwin(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		a, slow := New(), &twin{has: map[service.ID][]netip.Addr{}, by: map[service.ID]Request{}, leaves: map[service.ID][]netip.Addr{}}
-		var told []string
+		var steps []string
 		for step := range 120 {
 			id := service.ID{Namespace: "default", Name: fmt.Sprint("s", r.IntN(25))}
 			switch n := r.IntN(20); {
 			case n == 0 || step == 0:
 				pools := randomPools(r)
-				told = append(told, fmt.Sprintf("pools %+v", pools))
+				steps = append(steps, fmt.Sprintf("pools %+v", pools))
 				slow.nodes = randomNodes(r)
 				a.SetNodes(slow.nodes)
 				refused := slices.Sorted(maps.Keys(a.SetPools(pools)))
 				if diff := cmp.Diff(slow.setPools(pools), refused, cmpopts.EquateEmpty()); diff != "" {
-					t.Fatalf("seed %d step %d: refused pools (-twin +got):\n%s%v", seed, step, diff, told)
+					t.Fatalf("seed %d step %d: refused pools (-twin +got):\n%s%v", seed, step, diff, steps)
 				}
 			case n < 3:
-				told = append(told, fmt.Sprint("settle ", id))
+				steps = append(steps, fmt.Sprint("settle ", id))
 				a.Settle(id)
 				delete(slow.leaves, id)
 			case n < 6:
-				told = append(told, fmt.Sprint("release ", id))
+				steps = append(steps, fmt.Sprint("release ", id))
 				a.Release(id)
 				delete(slow.has, id)
 				delete(slow.leaves, id)
 			default:
 				q := randomRequest(r)
-				told = append(told, fmt.Sprintf("assign %s %+v", id, q))
+				steps = append(steps, fmt.Sprintf("assign %s %+v", id, q))
 				missing := slow.assign(id, q)
 				got := a.Assign(id, q)
 				if diff := cmp.Diff(missing, reasons(got.Missing), cmpopts.EquateEmpty()); diff != "" {
@@ -312,7 +312,7 @@ func TestAsTwin(t *testing.T) {
 			}
 			compare(t, seed, step, a, slow)
 			if t.Failed() {
-				t.Fatal(told[max(0, len(told)-12):])
+				t.Fatal(steps[max(0, len(steps)-12):])
 			}
 		}
 	}

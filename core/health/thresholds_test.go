@@ -39,7 +39,7 @@ func TestThresholds(t *testing.T) {
 		{"a bad one between resets the rise", 3, 1, "-++-++-+++", "DDDDDDDDDU"},
 		{"flapping stays up", 2, 2, "+-+-+-+-", "UUUUUUUU"},
 		{"flapping stays down", 2, 2, "-+-+-+-+", "DDDDDDDD"},
-		{"a change starts counting anew", 2, 2, "+--++--", "UUDDUUD"},
+		{"a change restarts the count", 2, 2, "+--++--", "UUDDUUD"},
 		{"thresholds of 0 are 1", 0, 0, "+-+", "UDU"},
 		{"different rise and fall", 1, 4, "+----+", "UUUUDU"},
 	} {

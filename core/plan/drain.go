@@ -81,10 +81,10 @@ type DrainInput struct {
 	// Unconfirmed means that some peer has not confirmed the withdrawal, and that the
 	// load balancer waits for it: packets may still arrive.
 	Unconfirmed bool
-	// Told means that the other load balancers can know that this one drains. Before
+	// Notified means that the other load balancers can know that this one drains. Before
 	// that, they would treat packets of its flows as unknown. The load balancer waits for
 	// it until NoticeLimit.
-	Told        bool
+	Notified    bool
 	NoticeLimit time.Duration
 	// Hurry skips every wait except Linger.
 	Hurry bool
@@ -100,7 +100,7 @@ func (s Stage) Next(in DrainInput) Stage {
 	}
 	switch s {
 	case GracefulShutdown:
-		if in.Hurry || in.In >= in.Notice && (!in.Remembers || in.Told || in.In >= in.NoticeLimit) {
+		if in.Hurry || in.In >= in.Notice && (!in.Remembers || in.Notified || in.In >= in.NoticeLimit) {
 			return Withdrawn
 		}
 		return GracefulShutdown

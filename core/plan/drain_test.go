@@ -14,7 +14,7 @@ import (
 func TestStages(t *testing.T) {
 	const s = time.Second
 	in := func(change func(*DrainInput)) DrainInput {
-		i := DrainInput{Why: []string{"cordoned"}, Notice: 2 * s, Linger: s, Timeout: 20 * s, NoticeLimit: 3 * s, Announces: true, Remembers: true, Told: true}
+		i := DrainInput{Why: []string{"cordoned"}, Notice: 2 * s, Linger: s, Timeout: 20 * s, NoticeLimit: 3 * s, Announces: true, Remembers: true, Notified: true}
 		change(&i)
 		return i
 	}
@@ -29,9 +29,9 @@ func TestStages(t *testing.T) {
 		{"remembers, though nothing is announced", Serving, GracefulShutdown, in(func(i *DrainInput) { i.Announces = false })},
 		{"asks for its time", GracefulShutdown, GracefulShutdown, in(func(i *DrainInput) { i.In = 2*s - 1 })},
 		{"and no longer", GracefulShutdown, Withdrawn, in(func(i *DrainInput) { i.In = 2 * s })},
-		{"waits for the others to know", GracefulShutdown, GracefulShutdown, in(func(i *DrainInput) { i.In, i.Told = 2*s, false })},
-		{"not for ever", GracefulShutdown, Withdrawn, in(func(i *DrainInput) { i.In, i.Told = 3*s, false })},
-		{"nobody needs to know", GracefulShutdown, Withdrawn, in(func(i *DrainInput) { i.In, i.Told, i.Remembers = 2*s, false, false })},
+		{"waits for the others to know", GracefulShutdown, GracefulShutdown, in(func(i *DrainInput) { i.In, i.Notified = 2*s, false })},
+		{"not for ever", GracefulShutdown, Withdrawn, in(func(i *DrainInput) { i.In, i.Notified = 3*s, false })},
+		{"nobody needs to know", GracefulShutdown, Withdrawn, in(func(i *DrainInput) { i.In, i.Notified, i.Remembers = 2*s, false, false })},
 		{"hurry", GracefulShutdown, Withdrawn, in(func(i *DrainInput) { i.Hurry = true })},
 		{"packets are on their way", Withdrawn, Withdrawn, in(func(i *DrainInput) { i.In, i.Announces, i.Remembers = s-1, false, false })},
 		{"even in a hurry", Withdrawn, Withdrawn, in(func(i *DrainInput) { i.In, i.Hurry = s-1, true })},

@@ -58,7 +58,7 @@ type Input struct {
 	// Services decides, which all load balancers know.
 	Owner func(service.Key) (service.ID, bool)
 	// Announce returns the offers under which this node advertises a VIP of a Service or,
-	// if there are none, why not. If it is nil, all VIPs are advertised, under the
+	// without offers, the reason. If it is nil, all VIPs are advertised, under the
 	// prefixes that Services specify themselves.
 	Announce func(*service.Service, netip.Addr) ([]route.Offer, string)
 	Node     Node

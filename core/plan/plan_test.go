@@ -222,7 +222,7 @@ func TestRangesOverlap(t *testing.T) {
 	}
 	p := build("u", web("young", "10.1.1.1", 1, ranged(4, 8000, 8100, service.TCP)), web("old", "10.1.1.1", 1, ranged(1, 8050, 8999, service.TCP)),
 		web("whole", "10.1.1.1", 1, ranged(3, 0, 65535, service.AnyProtocol)), web("udp", "10.1.1.1", 1, ranged(5, 8000, 8999, service.UDP)),
-		web("other", "10.1.1.2", 1, ranged(6, 8000, 8999, service.TCP)), web("beside", "10.1.1.1", 1, ranged(7, 8000, 8049, service.TCP)))
+		web("other", "10.1.1.2", 1, ranged(6, 8000, 8999, service.TCP)), web("adjacent", "10.1.1.1", 1, ranged(7, 8000, 8049, service.TCP)))
 	for _, f := range p.Frontends {
 		if want := f.Service.ID.Name == "young"; want != (f.State == Conflict) || want == (f.Want != nil) {
 			t.Errorf("%s %s: %s, %s", f.Service.ID.Name, f.Key, f.State, f.Reason)

@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// wish collects all offers for one prefix.
-type wish struct {
+// candidate collects all offers for one prefix.
+type candidate struct {
 	frontends []service.Key
 	// offers lists the eligible offers, not lists why others are not eligible.
 	offers []route.Offer
@@ -31,7 +31,7 @@ func (p *Plan) collectRoutes(in Input) {
 	if decide == nil {
 		decide = byItself
 	}
-	wishes := map[netip.Prefix]*wish{}
+	byPrefix := map[netip.Prefix]*candidate{}
 	refused, offered := map[netip.Addr]string{}, map[netip.Addr]bool{}
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
@@ -40,10 +40,10 @@ func (p *Plan) collectRoutes(in Input) {
 		}
 		offers, why := decide(f.Service, f.Key.VIP)
 		for _, o := range offers {
-			if wishes[o.Prefix] == nil {
-				wishes[o.Prefix] = &wish{}
+			if byPrefix[o.Prefix] == nil {
+				byPrefix[o.Prefix] = &candidate{}
 			}
-			wishes[o.Prefix].add(f, o)
+			byPrefix[o.Prefix].add(f, o)
 			offered[f.Key.VIP] = true
 		}
 		if len(offers) == 0 {
@@ -55,7 +55,7 @@ func (p *Plan) collectRoutes(in Input) {
 			p.refuse(netip.PrefixFrom(vip, vip.BitLen()), RuleNoMatchingAdvertisement, why)
 		}
 	}
-	for prefix, w := range wishes {
+	for prefix, w := range byPrefix {
 		p.route(in.Node, prefix, w)
 	}
 	if in.Node.Drain.Stage.Leaves() {
@@ -73,7 +73,7 @@ func (p *Plan) refuse(prefix netip.Prefix, rule Rule, why string) {
 
 // add records that an offer leads to a frontend. All offers for one frontend are added
 // before those for the next.
-func (w *wish) add(f *Frontend, o route.Offer) {
+func (w *candidate) add(f *Frontend, o route.Offer) {
 	if n := len(w.frontends); n == 0 || w.frontends[n-1] != f.Key {
 		w.frontends = append(w.frontends, f.Key)
 		w.local = append(w.local, f.local...)
@@ -97,7 +97,7 @@ func (w *wish) add(f *Frontend, o route.Offer) {
 const namedUnfit = 10
 
 // whyNot explains why no offer is eligible.
-func (w *wish) whyNot() string {
+func (w *candidate) whyNot() string {
 	words := strings.Join(w.not, "; ")
 	if more := len(w.unfit) - len(w.not); more > 0 {
 		words += fmt.Sprintf("; and %d more", more)
@@ -122,7 +122,7 @@ func (f *Frontend) unfit(o route.Offer) string {
 }
 
 // route makes one route from all offers for a prefix.
-func (p *Plan) route(node Node, prefix netip.Prefix, w *wish) {
+func (p *Plan) route(node Node, prefix netip.Prefix, w *candidate) {
 	if len(w.offers) == 0 {
 		p.refuse(prefix, RuleConditionsNotMet, w.whyNot())
 		return
@@ -163,7 +163,7 @@ func unite(a, b route.Names) route.Names {
 
 // differ says which attributes of an offer are overridden by the first offer, or returns
 // "".
-func (w *wish) differ(node Node, first, o route.Offer) string {
+func (w *candidate) differ(node Node, first, o route.Offer) string {
 	var no []string
 	for _, field := range []struct {
 		name       string
@@ -184,7 +184,7 @@ func (w *wish) differ(node Node, first, o route.Offer) string {
 }
 
 // weight returns the weight that an offer requests.
-func (w *wish) weight(node Node, o route.Offer) uint32 {
+func (w *candidate) weight(node Node, o route.Offer) uint32 {
 	switch o.WeightBy {
 	case route.WeightByEndpoints:
 		slices.SortFunc(w.local, netip.Addr.Compare)

@@ -233,7 +233,7 @@ func (b *builder) isSelf(e *Endpoint, port uint16, p ServicePort) bool {
 		e.Node == "" && (slices.Contains(b.s.ExternalIPs, e.Addr) || slices.Contains(b.s.LoadBalancerIPs, e.Addr))
 }
 
-// condition selects endpoints: the ready ones or, if there are none, those that are
+// condition selects endpoints: the ready ones or, if none is ready, those that are
 // terminating but serving (KEP-1669). An endpoint that serves keeps its UDP flows in any
 // case (kube-proxy's conntrack/cleanup.go).
 type condition uint8

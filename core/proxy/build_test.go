@@ -140,7 +140,7 @@ func compare(t *testing.T, what, got, want string) {
 //  3. The Cluster list is the ready endpoints filtered by hints; if none is ready
 //     anywhere, all that are serving and terminating (topology.go, CategorizeEndpoints).
 //  4. The Local list is the ready endpoints on this node regardless of hints; if
-//     there are none, those on this node that are serving and terminating.
+//     none is ready, those on this node that are serving and terminating.
 //  5. Hints select the endpoints for this node if every ready endpoint has node hints
 //     and one is for this node; otherwise those for its zone by the same rule;
 //     otherwise all.

@@ -73,7 +73,7 @@ type Chooser struct {
 
 // Choose returns a backend for a flow with that hash, from the slots that ring.For
 // returned for the scheduler. It returns 0 if all backends that it tries are full, or
-// there are none.
+// no backend exists.
 func (c *Chooser) Choose(s service.Scheduler, slots []ring.Slot, hash uint32, look func(ring.ID) Server) ring.ID {
 	if len(slots) == 0 {
 		return 0

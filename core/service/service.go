@@ -218,7 +218,7 @@ type Backend struct {
 	// one that has just started, derives which backend had a flow before.
 	Since time.Time
 	// Drained is when it began to drain, if it does and that is known. If several
-	// backends drained one after the other, it tells which of them had a flow in the
+	// backends drained one after the other, it determines which of them had a flow in the
 	// meantime.
 	Drained time.Time
 }
@@ -259,7 +259,7 @@ type Frontend struct {
 	PortName string
 	// Backends are sorted by address, without duplicates, all of one family.
 	Backends []Backend
-	// NoBackends explains why there are none, if known.
+	// NoBackends explains why no backend exists, if known.
 	NoBackends string `json:",omitempty"`
 }
 

@@ -204,8 +204,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestValidateTellsAll checks that every invalid field is reported in one pass.
-func TestValidateTellsAll(t *testing.T) {
+// TestValidateReportsAll checks that every invalid field is reported in one pass.
+func TestValidateReportsAll(t *testing.T) {
 	errs := (&service.Service{Frontends: make([]service.Frontend, 1)}).Validate()
 	if len(errs) != 10 {
 		t.Errorf("got %d errors, want 10: %v", len(errs), errs)

@@ -51,7 +51,7 @@ type Source struct {
 	live    *source.Snapshot // the latest snapshot; nil before the first
 	peers   []crd.Peer
 	onPeers func([]crd.Peer) []problem.Problem
-	told    bool              // peers were passed on
+	passed  bool              // peers were passed on
 	wrong   []problem.Problem // problems with the cached peers
 	changed bool              // since the last write
 	good    time.Time         // when the cluster was last readable
@@ -68,7 +68,7 @@ func (s *Source) OnPeers(then func([]crd.Peer) []problem.Problem) func([]crd.Pee
 	return func(now []crd.Peer) []problem.Problem {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.told, s.changed = true, s.changed || !samePeers(s.peers, now)
+		s.passed, s.changed = true, s.changed || !samePeers(s.peers, now)
 		s.peers = withoutPasswords(now)
 		return then(now)
 	}
@@ -137,8 +137,8 @@ func (s *Source) stand(last *state, given *source.Snapshot, publish func(source.
 	if given == nil && !unread {
 		return last, nil
 	}
-	if !s.told && s.onPeers != nil {
-		s.told, s.wrong = true, s.onPeers(last.peers())
+	if !s.passed && s.onPeers != nil {
+		s.passed, s.wrong = true, s.onPeers(last.peers())
 	}
 	now := last.snapshot(slices.Concat(problems, s.wrong, []problem.Problem{{Object: "Services", Message: fmt.Sprintf(
 		"have not been read since this agent started: what its predecessor read last, at %s, is served", last.at.UTC().Format(time.RFC3339))}}))

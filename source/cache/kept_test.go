@@ -67,7 +67,7 @@ func fill(v reflect.Value) {
 	}
 }
 
-var update = flag.Bool("update", false, "write testdata anew")
+var update = flag.Bool("update", false, "rewrite testdata")
 
 // TestFormat round-trips every field of a Service through the file, whose format is in
 // testdata. If the format changes, check whether to raise version.
@@ -138,18 +138,18 @@ func (c *cluster) Problems() (all []problem.Problem) {
 // agent runs a Source and receives what it publishes.
 type agent struct {
 	*cluster
-	tell func([]crd.Peer) []problem.Problem
-	got  chan source.Snapshot
-	told chan []crd.Peer
-	stop func()
+	pass   func([]crd.Peer) []problem.Problem
+	got    chan source.Snapshot
+	passed chan []crd.Peer
+	stop   func()
 }
 
 func start(t *testing.T, file string, limit time.Duration, away bool) *agent {
 	a := &agent{
-		cluster: &cluster{away, make(chan source.Snapshot)}, got: make(chan source.Snapshot, 10), told: make(chan []crd.Peer, 10),
+		cluster: &cluster{away, make(chan source.Snapshot)}, got: make(chan source.Snapshot, 10), passed: make(chan []crd.Peer, 10),
 	}
 	s := New(Config{File: file, Limit: limit, Log: slog.New(slog.DiscardHandler)})
-	a.tell = s.OnPeers(func(p []crd.Peer) []problem.Problem { a.told <- p; return nil })
+	a.pass = s.OnPeers(func(p []crd.Peer) []problem.Problem { a.passed <- p; return nil })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- s.Before(a.cluster).Run(ctx, func(s source.Snapshot) { a.got <- s }) }()
@@ -196,7 +196,7 @@ func TestStory(t *testing.T) {
 		Attributes: route.Attributes{Communities: "65000:1", MED: 7, Peers: "open"}, WeightBy: route.WeightByEndpoints,
 	}
 	first := start(t, file, time.Hour, false)
-	first.tell(peers)
+	first.pass(peers)
 	others := []netip.Addr{netip.MustParseAddr("10.0.0.3")}
 	first.says <- source.Snapshot{Services: []*service.Service{web("web")}, Advertisements: &chosen{offer}, Balancers: others, Senders: others}
 	<-first.got
@@ -207,7 +207,7 @@ func TestStory(t *testing.T) {
 
 	second := start(t, file, time.Hour, true)
 	now := <-second.got
-	if got := <-second.told; len(got) != 1 || got[0] != peers[0] {
+	if got := <-second.passed; len(got) != 1 || got[0] != peers[0] {
 		t.Errorf("peers %v; want that without a password", got)
 	}
 	if !slices.Equal(names(now), []string{"web"}) || !slices.Equal(now.Balancers, others) || !slices.Equal(now.Senders, others) {

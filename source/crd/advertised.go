@@ -175,7 +175,7 @@ func (a *Advertised) poolOf(vip netip.Addr) string {
 }
 
 // Offers returns the offers with which the node advertises an address of a Service, sorted
-// by the names of their Advertisements, or the reason if there are none.
+// by the names of their Advertisements, or the reason for having no offers.
 func (a *Advertised) Offers(s *service.Service, vip netip.Addr) (found []route.Offer, why string) {
 	pool, kind := a.poolOf(vip), s.KindOf(vip)
 	local := s.LocalPolicy

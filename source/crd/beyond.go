@@ -33,7 +33,7 @@ func kindList(kinds []v1alpha1.AddressKind) string {
 	return strings.Join(words, " and ")
 }
 
-// Beyond tells which Services have external or cluster addresses advertised, in addition to
+// Beyond selects the Services that have external or cluster addresses advertised, in addition to
 // load balancer addresses. The zero value selects none. It is immutable.
 type Beyond struct {
 	all []beyond

@@ -59,7 +59,7 @@ func (f *fields) address(name, text string) netip.Addr {
 	return a.WithZone("")
 }
 
-// selector parses a selector; nil if there is none.
+// selector parses a selector; nil if it is not set.
 func selector(field string, s *metav1.LabelSelector) (labels.Selector, error) {
 	if s == nil {
 		return nil, nil

@@ -75,9 +75,9 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// tell writes a verdict as text: failing conditions, what listeners route to, and whether
+// format writes a verdict as text: failing conditions, what listeners route to, and whether
 // routes are accepted.
-func tell(v *Verdict) string {
+func format(v *Verdict) string {
 	var b strings.Builder
 	odd := func(all ...metav1.Condition) string {
 		s := ""
@@ -142,11 +142,11 @@ func TestJudge(t *testing.T) {
 			routeText("TCPRoute", "infra", "r", "{name: g}", "{name: web, port: 8080}") + routeText("UDPRoute", "infra", "u", "{name: g}", "{name: web, port: 53}"),
 			"gateway infra/g\n  web -> infra/web http*1\n  dns -> infra/web dns*1\nTCPRoute infra/r at g\nUDPRoute infra/u at g\n"},
 		{"other protocols", gatewayText(tcp80 + ", {name: s, port: 443, protocol: HTTPS}, {name: k, port: 81, protocol: TCP, allowedRoutes: {kinds: [{kind: TLSRoute}]}}"),
-			"gateway infra/g Accepted=True ListenersNotValid: 2 of 3 listeners are served; the others' conditions say why they are not.\n  web\n" +
+			"gateway infra/g Accepted=True ListenersNotValid: 2 of 3 listeners are served; see the conditions of the others for the reason.\n  web\n" +
 				"  s Accepted=False UnsupportedProtocol: protocol HTTPS is not served; want TCP or UDP.\n" +
 				"  k ResolvedRefs=False InvalidRouteKinds: allowedRoutes.kinds: TLSRoute is not for protocol TCP.\n"},
 		{"a port twice", gatewayText(tcp80 + ", {name: again, port: 80, protocol: TCP}"),
-			"gateway infra/g Accepted=True ListenersNotValid: 1 of 2 listeners are served; the others' conditions say why they are not.\n  web\n" +
+			"gateway infra/g Accepted=True ListenersNotValid: 1 of 2 listeners are served; see the conditions of the others for the reason.\n  web\n" +
 				"  again Accepted=False PortUnavailable: listener web has TCP 80. Conflicted=True ProtocolConflict: listener web has TCP 80, too.\n"},
 		{"an address by name", "kind: Gateway\nmetadata: {name: g, namespace: infra}\nspec: {gatewayClassName: fairlead, addresses: [{type: Hostname, value: a}], listeners: [" + tcp80 + "]}\n",
 			"gateway infra/g Accepted=False UnsupportedAddress: spec.addresses[0].type: Hostname is not served; want IPAddress.\n  web\n"},
@@ -191,7 +191,7 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := read(t, class+c.text, "infra/web TCP 8080 http", "infra/web UDP 53 dns", "infra/more TCP 8080 http", "app/web TCP 8080 http")
-			if got := tell(Judge(o)); got != c.want {
+			if got := format(Judge(o)); got != c.want {
 				t.Errorf("got:\n%s\nwant:\n%s", got, c.want)
 			}
 		})

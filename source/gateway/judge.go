@@ -162,7 +162,7 @@ func judgeGateway(g *Gateway) *Judged {
 	}
 	if good < len(g.Spec.Listeners) {
 		made.Accepted = condition(&g.ObjectMeta, "Accepted", good > 0, "ListenersNotValid",
-			"%d of %d listeners are served; the others' conditions say why they are not", good, len(g.Spec.Listeners))
+			"%d of %d listeners are served; see the conditions of the others for the reason", good, len(g.Spec.Listeners))
 	}
 	for i, a := range g.Spec.Addresses {
 		if a.Type != nil && *a.Type != TypeIPAddress {

@@ -30,14 +30,14 @@ type Loss struct {
 	Service string `json:"service,omitempty"`
 	What    string `json:"what"`
 	Why     string `json:"why"`
-	Mend    string `json:"mend"`
+	Fix     string `json:"mend"`
 }
 
 // String returns "file:line: what: why; fix".
 func (l Loss) String() string {
 	s := fmt.Sprintf("%s: %s: %s", l.At, l.What, l.Why)
-	if l.Mend != "" {
-		s += "; " + l.Mend
+	if l.Fix != "" {
+		s += "; " + l.Fix
 	}
 	return s
 }

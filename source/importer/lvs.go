@@ -210,8 +210,8 @@ func UniqueName(taken map[string]bool, text string) string {
 	return name
 }
 
-func (v *VirtualServer) lose(at At, what, why, mend string) {
-	v.Losses = append(v.Losses, Loss{At: at, What: what, Why: why, Mend: mend})
+func (v *VirtualServer) lose(at At, what, why, fix string) {
+	v.Losses = append(v.Losses, Loss{At: at, What: what, Why: why, Fix: fix})
 }
 
 func (l Listener) String() string {

@@ -125,17 +125,17 @@ func (b *balancer) merge(ids []service.ID) {
 	b.services = append(merged, rest...)
 }
 
-// tellService updates a Service, tellSlice a slice of the balancer.
-func (b *balancer) tellService(id service.ID, was, now *object.Object) *object.Object {
+// changeService updates a Service, changeSlice a slice of the balancer.
+func (b *balancer) changeService(id service.ID, was, now *object.Object) *object.Object {
 	return settle(was, now, func(*object.Object) { b.changed[id] = true }, func() { b.changed[id] = true })
 }
 
-func (b *balancer) tellSlice(was, now *object.Object) *object.Object {
+func (b *balancer) changeSlice(was, now *object.Object) *object.Object {
 	return settle(was, now, func(o *object.Object) { b.setSlice(was, o) }, func() { b.setSlice(was, nil) })
 }
 
 // waiting is the Problem of a Service without an address yet.
 func waiting() object.Fault {
 	return object.Fault{Field: "status.loadBalancer.ingress", Message: "the Service waits for an address; " +
-		"fairlead controller gives it one from an AddressPool, or says in an event of the Service why not"}
+		"fairlead controller assigns one from an AddressPool, or reports the reason in an Event of the Service"}
 }

@@ -95,9 +95,9 @@ func testSelected(t *testing.T, c *labkube.Cluster, w world) {
 	s := sliceOf("headless-1", "headless", "10.200.0.1")
 	s.Labels[corev1.IsHeadlessService] = ""
 	w.slice(s)
-	stranger := sliceOf("stranger", "", "10.200.0.1")
-	stranger.Labels = nil
-	w.slice(stranger)
+	unrelated := sliceOf("unrelated", "", "10.200.0.1")
+	unrelated.Labels = nil
+	w.slice(unrelated)
 	w.service("name", "", func(s *corev1.Service) {
 		s.Spec.Type, s.Spec.ExternalName, s.Spec.Ports = corev1.ServiceTypeExternalName, "example.com", nil
 	})
@@ -118,7 +118,7 @@ func testSelected(t *testing.T, c *labkube.Cluster, w world) {
 	w.deleteService("headless")
 	w.deleteService("name")
 	w.deleteService("other")
-	for _, name := range []string{"headless-1", "stranger", "names"} {
+	for _, name := range []string{"headless-1", "unrelated", "names"} {
 		w.deleteSlice(name)
 	}
 }
@@ -273,7 +273,7 @@ func testBalancer(t *testing.T, c *labkube.Cluster, w world) {
 	// A second Service does not change the first.
 	before := f.snapshot.Services[0]
 	if before.Frontends[0].Backends[0].Since.IsZero() {
-		t.Error("it is not known since when the servers take flows")
+		t.Error("the time since which the backends take flows is unknown")
 	}
 	w.service("app", "", balancer)
 	w.editService("app", give("192.0.2.3"))

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// kindDrain is the kind of these objects for problems, of which there are none.
+// kindDrain is the kind of these objects for problems; it never has any.
 const kindDrain = "Node's drain"
 
 // nodeDrain is true if the balancer of a Node must drain; other Nodes are not stored.
@@ -45,7 +45,7 @@ func (s *Source) readDrain(o runtime.Object) (*made[nodeDrain], error) {
 	return &made[nodeDrain]{id: service.ID{Name: in.Name}, value: len(s.drainOf(in)) > 0}, nil
 }
 
-func tellDrain(_ service.ID, _, now nodeDrain) (nodeDrain, bool) { return now, bool(now) }
+func changeDrain(_ service.ID, _, now nodeDrain) (nodeDrain, bool) { return now, bool(now) }
 
 // drainNow returns why this node's balancer must drain, whether it stays active
 // nevertheless because no other would be left, and which members leave. Every balancer with

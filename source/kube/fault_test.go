@@ -112,7 +112,7 @@ func TestFaults(t *testing.T) {
 	w.editService("web-1", port(81))
 	f.await(func() error {
 		if len(f.calls) > 0 || f.snapshot == nil || len(f.snapshot.Problems) == 0 {
-			return fmt.Errorf("while the server is away, told: %q; snapshot %+v", f.calls, f.snapshot)
+			return fmt.Errorf("while the API server is unreachable: got calls %q and snapshot %+v", f.calls, f.snapshot)
 		}
 		return nil
 	})

@@ -81,11 +81,11 @@ type Source struct {
 	pods     pods
 	gateways gateways
 	problems problems
-	told     bool            // whether the Sink was informed that everything has loaded
+	notified bool            // whether the Sink was informed that everything has loaded
 	unread   map[string]bool // the resources that cannot be read at present
 	// wake has one element if there may be a new snapshot to publish.
-	wake    chan struct{}
-	telling sync.WaitGroup // for Events
+	wake   chan struct{}
+	events sync.WaitGroup // pending Events
 }
 
 var _ source.Source = (*Source)(nil)
@@ -110,10 +110,10 @@ func newFor(config *rest.Config, c Config) (*Source, error) {
 	}
 	s := &Source{config: c, client: client, wake: make(chan struct{}, 1), unread: map[string]bool{}}
 	s.balancer, s.pods, s.problems = newBalancer(), newPods(), newProblems(c.Log)
-	s.services = newStore(s, object.KindService, s.readService, s.tellService)
-	s.slices = newStore(s, object.KindSlice, s.readSlice, s.tellSlice)
-	s.nodes = newStore(s, kindNode, s.readNode, s.tellNode)
-	s.drains = newStore(s, kindDrain, s.readDrain, tellDrain)
+	s.services = newStore(s, object.KindService, s.readService, s.changeService)
+	s.slices = newStore(s, object.KindSlice, s.readSlice, s.changeSlice)
+	s.nodes = newStore(s, kindNode, s.readNode, s.changeNode)
+	s.drains = newStore(s, kindDrain, s.readDrain, changeDrain)
 	s.routing, s.gateways = newRouting(s), newGateways(s)
 	s.senders = newSenders(s, c.AcceptFrom)
 	return s, nil
@@ -176,13 +176,13 @@ func (s *Source) Node() (Node, bool) {
 // loaded is called when a resource has been listed. The caller holds the lock.
 func (s *Source) loaded() {
 	s.wakePeers()
-	if s.told || !s.services.loaded || !s.slices.loaded || !s.nodes.loaded && s.config.Node != "" {
+	if s.notified || !s.services.loaded || !s.slices.loaded || !s.nodes.loaded && s.config.Node != "" {
 		return
 	}
 	if _, known := s.nodes.held[service.ID{Name: s.config.Node}]; !known && s.config.Node != "" {
 		s.noNode()
 	}
-	s.told = true
+	s.notified = true
 	if s.config.Sink != nil {
 		s.config.Sink.Loaded()
 	}

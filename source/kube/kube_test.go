@@ -45,8 +45,8 @@ type follower struct {
 	mu       sync.Mutex
 	services map[service.ID]string
 	slices   map[proxy.SliceID]string
-	// told has the delivered values.
-	told struct {
+	// delivered has the delivered values.
+	delivered struct {
 		services map[service.ID]*proxy.Service
 		slices   map[proxy.SliceID]*proxy.Slice
 	}
@@ -62,7 +62,7 @@ type follower struct {
 func newFollower(t *testing.T, config *rest.Config, c Config, balance bool) *follower {
 	t.Helper()
 	f := &follower{t: t, services: map[service.ID]string{}, slices: map[proxy.SliceID]string{}}
-	f.told.services, f.told.slices = map[service.ID]*proxy.Service{}, map[proxy.SliceID]*proxy.Slice{}
+	f.delivered.services, f.delivered.slices = map[service.ID]*proxy.Service{}, map[proxy.SliceID]*proxy.Slice{}
 	c.Sink, c.OnNode, c.Log = f, f.onNode, slog.New(slog.DiscardHandler)
 	if c.Node == "" {
 		c.Node = "node-a"
@@ -94,7 +94,7 @@ func (f *follower) note(format string, args ...any) {
 func (f *follower) SetService(s *proxy.Service) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.services[s.ID], f.told.services[s.ID] = showService(s), s
+	f.services[s.ID], f.delivered.services[s.ID] = showService(s), s
 	f.note("set service %s", s.ID)
 }
 
@@ -105,14 +105,14 @@ func (f *follower) DeleteService(id service.ID) {
 		f.t.Errorf("%s is deleted, and was never there", id)
 	}
 	delete(f.services, id)
-	delete(f.told.services, id)
+	delete(f.delivered.services, id)
 	f.note("delete service %s", id)
 }
 
 func (f *follower) SetSlice(s *proxy.Slice) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.slices[s.ID], f.told.slices[s.ID] = showSlice(s), s
+	f.slices[s.ID], f.delivered.slices[s.ID] = showSlice(s), s
 	f.note("set slice %s/%s", s.ID.Namespace, s.ID.Name)
 }
 
@@ -123,7 +123,7 @@ func (f *follower) DeleteSlice(id proxy.SliceID) {
 		f.t.Errorf("slice %v is deleted, and was never there", id)
 	}
 	delete(f.slices, id)
-	delete(f.told.slices, id)
+	delete(f.delivered.slices, id)
 	f.note("delete slice %s/%s", id.Namespace, id.Name)
 }
 
@@ -138,7 +138,7 @@ func (f *follower) Loaded() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.node.Name == "" {
-		f.t.Error("Loaded before the node was told of")
+		f.t.Error("Loaded was called before SetNode")
 	}
 	f.loaded++
 }
@@ -184,7 +184,7 @@ func (f *follower) awaitCalls(want ...string) {
 	slices.Sort(want)
 	f.await(func() error {
 		if got := slices.Sorted(slices.Values(f.calls)); !slices.Equal(got, want) {
-			return fmt.Errorf("told %q, want %q", got, want)
+			return fmt.Errorf("got calls %q, want %q", got, want)
 		}
 		f.calls = nil
 		return nil
@@ -209,7 +209,7 @@ func (f *follower) state() string {
 	return strings.Join(lines, "\n")
 }
 
-// awaitProblem waits for a Problem with these words, or until there is none.
+// awaitProblem waits for a Problem with these words, or until no such Problem exists.
 func (f *follower) awaitProblem(there bool, words string) {
 	f.t.Helper()
 	testkit.Eventually(f.t, patience, func() error {

@@ -61,9 +61,9 @@ func (s *Source) readNode(o runtime.Object) (*made[Node], error) {
 	return m, nil
 }
 
-// tellNode delivers the node. A Node that was deleted from the cluster may still run
+// changeNode delivers the node. A Node that was deleted from the cluster may still run
 // workloads.
-func (s *Source) tellNode(id service.ID, was, now Node) (Node, bool) {
+func (s *Source) changeNode(id service.ID, was, now Node) (Node, bool) {
 	if now.Name == "" {
 		now = was
 		now.Leaving = true
@@ -75,7 +75,7 @@ func (s *Source) tellNode(id service.ID, was, now Node) (Node, bool) {
 	}
 	settle(&was, &now, func(n *Node) {
 		if was.Name != n.Name || was.Zone != n.Zone {
-			s.tellProxyNode(proxy.Node{Name: n.Name, Zone: n.Zone})
+			s.setProxyNode(proxy.Node{Name: n.Name, Zone: n.Zone})
 		}
 		if s.config.OnNode != nil {
 			s.config.OnNode(*n)
@@ -86,8 +86,8 @@ func (s *Source) tellNode(id service.ID, was, now Node) (Node, bool) {
 
 // noNode reports that the cluster has no such node, and had none since the start.
 func (s *Source) noNode() {
-	s.nodeProblem("is not in the cluster: no endpoint is local, and the zone is not known; tell the agent the name that the Node has")
-	s.tellProxyNode(proxy.Node{Name: s.config.Node})
+	s.nodeProblem("is not in the cluster: no endpoint is local, and the zone is not known; set --node to the name of the Node")
+	s.setProxyNode(proxy.Node{Name: s.config.Node})
 }
 
 func (s *Source) nodeProblem(message string) {
@@ -99,7 +99,7 @@ func (s *Source) nodeProblem(message string) {
 	s.problems.put(s.problems.kinds, k, now)
 }
 
-func (s *Source) tellProxyNode(n proxy.Node) {
+func (s *Source) setProxyNode(n proxy.Node) {
 	if s.config.Sink != nil {
 		s.config.Sink.SetNode(n)
 	}

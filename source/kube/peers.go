@@ -41,12 +41,12 @@ func (s *Source) followPeers(ctx context.Context) {
 		case <-s.routing.wake:
 		case <-again.C:
 		}
-		again.Reset(s.tellPeers(ctx))
+		again.Reset(s.deliverPeers(ctx))
 	}
 }
 
-// tellPeers delivers the current peers, and returns when to check again.
-func (s *Source) tellPeers(ctx context.Context) time.Duration {
+// deliverPeers delivers the current peers, and returns when to check again.
+func (s *Source) deliverPeers(ctx context.Context) time.Duration {
 	s.mu.Lock()
 	known := s.nodeRead() && s.routing.peers.loaded
 	all, labels := slices.Collect(maps.Values(s.routing.peers.held)), s.routing.labels
@@ -56,7 +56,7 @@ func (s *Source) tellPeers(ctx context.Context) time.Duration {
 	}
 	peers, wrong := crd.PeersOf(all, labels)
 	wrongs := problemsOf(wrong)
-	var told []crd.Peer
+	var usable []crd.Peer
 	for _, p := range peers {
 		var err error
 		if p.PasswordSecretRef != "" {
@@ -69,10 +69,10 @@ func (s *Source) tellPeers(ctx context.Context) time.Duration {
 			wrongs = append(wrongs, problem.Problem{Object: p.Object(), Field: "spec.passwordSecretRef", Message: err.Error()})
 		}
 		if err == nil || p.Password != "" {
-			told = append(told, p)
+			usable = append(usable, p)
 		}
 	}
-	wrongs = append(wrongs, s.config.OnPeers(told)...)
+	wrongs = append(wrongs, s.config.OnPeers(usable)...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.problems.put(s.problems.kinds, object.Key{Kind: kindPeer}, wrongs)

@@ -154,7 +154,7 @@ func (s *Source) podStore(namespace string) *store[*object.Object] {
 		return now, now != nil
 	})
 	its.namespace = namespace
-	its.listed = func() { s.podsChanged(namespace) } // including those that wait for Pods of which there are none
+	its.listed = func() { s.podsChanged(namespace) } // including those that wait for Pods that do not exist
 	return its
 }
 

@@ -79,11 +79,11 @@ func own[T any](s *Source, kind string, keep func(*T) *T, changed func()) *store
 		m := any(in).(metav1.Object)
 		return &made[*T]{id: service.ID{Namespace: m.GetNamespace(), Name: m.GetName()}, value: keep(in)}, nil
 	}
-	tell := func(_ service.ID, was, now *T) (*T, bool) {
+	change := func(_ service.ID, was, now *T) (*T, bool) {
 		now = settle(was, now, func(*T) { changed() }, changed)
 		return now, now != nil
 	}
-	return newStore(s, kind, read, tell)
+	return newStore(s, kind, read, change)
 }
 
 // followRouting returns the functions that fill these stores.
@@ -179,7 +179,7 @@ func (s *Source) announce() source.Advertisements {
 		{addressPools, s.announces() && !r.pools.loaded && len(r.advertisements.held) > 0},
 	} {
 		if unread.is {
-			return &nothing{unread.resource + " cannot be read, which say what is announced: let this agent get, list and watch them (ClusterRole)"}
+			return &nothing{unread.resource + " cannot be read, so nothing new is announced: allow this agent to get, list and watch them (ClusterRole)"}
 		}
 	}
 	said, wrong := crd.AdvertisedBy(

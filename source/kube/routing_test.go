@@ -54,7 +54,7 @@ type routed struct {
 
 	mu    sync.Mutex
 	peers []crd.Peer // last delivered
-	told  int
+	calls int
 }
 
 func newRouted(t *testing.T) (*routed, *labkube.Cluster) {
@@ -134,7 +134,7 @@ func (r *routed) onPeers(all []crd.Peer) []problem.Problem {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.peers = all
-	r.told++
+	r.calls++
 	return nil
 }
 
@@ -218,12 +218,12 @@ subjects: [{kind: ServiceAccount, name: fairlead-agent, namespace: fairlead}]
 	r.follower = newFollower(t, config, Config{Namespace: "fairlead", OnPeers: r.onPeers}, true)
 
 	// What may not be read might restrict it: everything is served, and nothing advertised.
-	r.awaitPrefixes("advertisements cannot be read, which say what is announced: let this agent")
+	r.awaitPrefixes("advertisements cannot be read, so nothing new is announced: allow this agent")
 	r.follower.awaitProblem(true, "advertisements: cannot be read")
 	r.follower.awaitProblem(true, "bgppeers: cannot be read")
 	r.mu.Lock()
-	if r.told > 0 {
-		t.Errorf("told of peers %v, which cannot be known", r.peers)
+	if r.calls > 0 {
+		t.Errorf("got peers %v, want none: they cannot be read yet", r.peers)
 	}
 	r.mu.Unlock()
 	// An absent resource does not prevent the advertisement.

@@ -36,7 +36,7 @@ func newSenders(s *Source, by []source.Selector) senders {
 	for _, selector := range by {
 		its := newStore(s, fmt.Sprintf("EndpointSlice of load balancers (%s)", selector), readSender,
 			func(id service.ID, was, now senderEntry) (senderEntry, bool) {
-				return s.tellSender(selector, id, was, now)
+				return s.changeSender(selector, id, was, now)
 			})
 		its.namespace = selector.Namespace
 		all.stores = append(all.stores, its)
@@ -71,7 +71,7 @@ func readSender(o runtime.Object) (*made[senderEntry], error) {
 	return m, nil
 }
 
-func (s *Source) tellSender(by source.Selector, id service.ID, was, now senderEntry) (senderEntry, bool) {
+func (s *Source) changeSender(by source.Selector, id service.ID, was, now senderEntry) (senderEntry, bool) {
 	if now.refused {
 		now = was
 	}

@@ -70,7 +70,7 @@ func (s *Source) readBalanced(in *corev1.Service, m *made[serviceEntry]) {
 	m.refused = append(m.refused, o.Notes...)
 }
 
-func (s *Source) tellService(id service.ID, was, now serviceEntry) (serviceEntry, bool) {
+func (s *Source) changeService(id service.ID, was, now serviceEntry) (serviceEntry, bool) {
 	if sink := s.config.Sink; sink != nil {
 		now.proxy = settle(was.proxy, now.proxy, sink.SetService, func() { sink.DeleteService(id) })
 	}
@@ -82,7 +82,7 @@ func (s *Source) tellService(id service.ID, was, now serviceEntry) (serviceEntry
 		now.object, now.refused = kept, false
 	}
 	s.balancer.setStale(s.services.name(id), kept)
-	now.object = s.balancer.tellService(id, was.object, now.object)
+	now.object = s.balancer.changeService(id, was.object, now.object)
 	s.pods.use(id, now.object.Network() != "")
 	if !slices.Equal(was.ports, now.ports) {
 		s.gateways.stale = true

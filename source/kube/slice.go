@@ -45,7 +45,7 @@ func (s *Source) readSlice(o runtime.Object) (*made[sliceEntry], error) {
 	return m, nil
 }
 
-func (s *Source) tellSlice(id service.ID, was, now sliceEntry) (sliceEntry, bool) {
+func (s *Source) changeSlice(id service.ID, was, now sliceEntry) (sliceEntry, bool) {
 	if sink := s.config.Sink; sink != nil {
 		now.proxy = settle(was.proxy, now.proxy, sink.SetSlice, func() { sink.DeleteSlice(proxy.SliceID(id)) })
 	}
@@ -55,7 +55,7 @@ func (s *Source) tellSlice(id service.ID, was, now sliceEntry) (sliceEntry, bool
 		now.object, now.refused = kept, false
 	}
 	s.balancer.setStale(s.slices.name(id), kept)
-	now.object = s.balancer.tellSlice(was.object, now.object)
+	now.object = s.balancer.changeSlice(was.object, now.object)
 	if now.object != nil && now.object.Service() == s.config.Balancers || was.object != nil && was.object.Service() == s.config.Balancers {
 		s.pods.use(service.ID{Namespace: id.Namespace, Name: "EndpointSlice " + id.Name}, now.object.HasNetwork())
 	}

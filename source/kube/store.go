@@ -33,10 +33,10 @@ type store[V any] struct {
 	kind   string
 	// read converts an object. It is called without the lock, by one goroutine at a time.
 	read func(o runtime.Object) (*made[V], error)
-	// tell is called with the lock held if an object may differ from the stored one. now is
-	// the zero value for a deleted object. tell returns what to store, and whether to store
+	// change is called with the lock held if an object may differ from the stored one. now is
+	// the zero value for a deleted object. change returns what to store, and whether to store
 	// anything.
-	tell   func(id service.ID, was, now V) (hold V, ok bool)
+	change func(id service.ID, was, now V) (hold V, ok bool)
 	held   map[service.ID]V
 	names  names
 	loaded bool
@@ -46,9 +46,9 @@ type store[V any] struct {
 }
 
 func newStore[V any](
-	s *Source, kind string, read func(runtime.Object) (*made[V], error), tell func(id service.ID, was, now V) (V, bool),
+	s *Source, kind string, read func(runtime.Object) (*made[V], error), change func(id service.ID, was, now V) (V, bool),
 ) *store[V] {
-	return &store[V]{source: s, kind: kind, read: read, tell: tell, held: map[service.ID]V{}, names: names{}}
+	return &store[V]{source: s, kind: kind, read: read, change: change, held: map[service.ID]V{}, names: names{}}
 }
 
 // Add implements cache.ReflectorStore for a new object.
@@ -144,7 +144,7 @@ func (s *store[V]) drop(id service.ID) {
 }
 
 func (s *store[V]) put(id service.ID, now V) {
-	if hold, ok := s.tell(id, s.held[id], now); ok {
+	if hold, ok := s.change(id, s.held[id], now); ok {
 		s.held[id] = hold
 	} else {
 		delete(s.held, id)

@@ -23,13 +23,13 @@ import (
 // for the node's own clients, local ones with a star.
 func (f *follower) targets(name string) string {
 	var its []*proxy.Slice
-	for _, s := range f.told.slices {
+	for _, s := range f.delivered.slices {
 		if s.Service == name && s.ID.Namespace == "default" {
 			its = append(its, s)
 		}
 	}
 	slices.SortFunc(its, func(a, b *proxy.Slice) int { return a.ID.Compare(b.ID) })
-	frontends, _ := proxy.Build(f.told.services[service.ID{Namespace: "default", Name: name}], its, f.node)
+	frontends, _ := proxy.Build(f.delivered.services[service.ID{Namespace: "default", Name: name}], its, f.node)
 	var parts []string
 	for _, fr := range frontends {
 		text := fr.Key.String() + " ->"
@@ -75,7 +75,7 @@ func testStrange(t *testing.T, c *labkube.Cluster, w world) {
 
 	w.service("web", "10.96.0.50", nil)
 	w.balance("web", "10.1.1.1")
-	f.awaitTargets("web", "10.1.1.1:80/TCP ->; 10.96.0.50:80/TCP ->") // without a selector and slices there are none
+	f.awaitTargets("web", "10.1.1.1:80/TCP ->; 10.96.0.50:80/TCP ->") // no endpoint exists without a selector and slices
 	f.awaitBalanced("default/web: TCP 10.1.1.1:80 ->")
 	w.slice(sliceOf("web-1", "web", "192.0.2.7", "10.200.0.1"))
 	w.slice(sliceOf("web-2", "web", "10.200.0.1", "10.200.0.2", "10.1.1.1"))
@@ -105,8 +105,8 @@ func testStrange(t *testing.T, c *labkube.Cluster, w world) {
 	own.Ports[0].Port = new(int32(80))
 	w.slice(own)
 	f.await(func() error {
-		if len(f.told.slices) < 3 {
-			return errors.New("the slice is not told of yet")
+		if len(f.delivered.slices) < 3 {
+			return errors.New("the slice was not delivered yet")
 		}
 		return nil
 	})
@@ -160,7 +160,7 @@ func testMany(t *testing.T, c *labkube.Cluster, w world) {
 	w.deleteService("web")
 }
 
-// testRenamed has the node register under another name, which the agent is not told: its
+// testRenamed has the node register under another name than the agent is configured with: its
 // state stays valid, and it reports what to do.
 func testRenamed(t *testing.T, c *labkube.Cluster, w world) {
 	w.node("node-a", func(n *corev1.Node) { n.Labels[corev1.LabelTopologyZone] = "z1" })

@@ -139,7 +139,7 @@ func (d *decoder) object(n *yaml.Node, t reflect.Type, path string) {
 		at := field(key.Value)
 		ft, ok := fields.types[key.Value]
 		if !ok {
-			d.refuse(key, at, "unknown field%s", fields.mend(key.Value))
+			d.refuse(key, at, "unknown field%s", fields.suggest(key.Value))
 			return
 		}
 		d.key(key.Value)
@@ -372,8 +372,8 @@ func fieldsOf(t reflect.Type) *fieldSet {
 	return fs
 }
 
-// mend suggests a field that may have been meant, or lists the fields.
-func (fs *fieldSet) mend(name string) string {
+// suggest names a field that may have been meant, or lists the fields.
+func (fs *fieldSet) suggest(name string) string {
 	if s := suggest.DidYouMean(name, fs.names); s != "" {
 		return s
 	}

@@ -67,7 +67,7 @@ type file struct {
 	problems []problem.Problem
 	// refused are the objects of the current text that are rejected.
 	refused []object.Key
-	// stale has the objects in force that differ from the current text, and since when;
+	// stale has the objects in force that differ from the current text, and the time of the change;
 	// unused those that are not in use because another file has the same key.
 	stale  map[object.Key]time.Time
 	unused map[object.Key]bool
@@ -90,7 +90,7 @@ type file struct {
 	since       time.Time
 	// missing is when the file disappeared.
 	missing time.Time
-	// unread is why the file cannot be read, and unreadSince since when.
+	// unread is why the file cannot be read, and unreadSince the time of the first failure.
 	unread      string
 	unreadSince time.Time
 }

@@ -101,7 +101,7 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 		if d.loaded && (changed || len(d.routing.problems) > 0) {
 			now := d.snapshot()
 			if last == nil || !now.Equal(*last) {
-				s.tell(last, now)
+				s.logChanges(last, now)
 				last = &now
 				publish(now)
 			}
@@ -113,8 +113,8 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	}
 }
 
-// tell logs what is new in a snapshot.
-func (s *Source) tell(last *source.Snapshot, now source.Snapshot) {
+// logChanges logs what is new in a snapshot.
+func (s *Source) logChanges(last *source.Snapshot, now source.Snapshot) {
 	known := map[problem.Problem]bool{}
 	if last != nil {
 		for _, p := range last.Problems {

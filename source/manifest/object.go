@@ -84,10 +84,10 @@ type reader struct {
 // refuse records why an object is rejected.
 func (r *reader) refuse(k object.Key, faults ...located) {
 	r.refused = append(r.refused, k)
-	r.tell(k, faults...)
+	r.report(k, faults...)
 }
 
-func (r *reader) tell(k object.Key, faults ...located) {
+func (r *reader) report(k object.Key, faults ...located) {
 	for _, f := range faults {
 		r.problems = append(r.problems, problem.Problem{
 			Object: k.String(), Where: where(r.file, f.line), Field: f.field, Message: f.message,
@@ -131,7 +131,7 @@ func (r *reader) otherKind(n *yaml.Node, k object.Key) {
 	if meant != "" && meant != "List" {
 		r.refuse(scoped(object.Key{Kind: meant, Namespace: k.Namespace, Name: k.Name}))
 	}
-	r.tell(k, located{"kind", "kind " + k.Kind + " is not read here" + cmp.Or(insteadOfKind[k.Kind], suggest.DidYouMean(k.Kind, kinds)), lineOf(n, "kind")})
+	r.report(k, located{"kind", "kind " + k.Kind + " is not read here" + cmp.Or(insteadOfKind[k.Kind], suggest.DidYouMean(k.Kind, kinds)), lineOf(n, "kind")})
 }
 
 // insteadOfKind says what to use instead of a kind.
@@ -152,7 +152,7 @@ func (r *reader) list(n *yaml.Node, k object.Key, depth int) {
 	k = object.Key{Kind: k.Kind}
 	if depth > 0 {
 		r.refuse(object.Key{})
-		r.tell(k, located{"kind", "a List within a List is not read", n.Line})
+		r.report(k, located{"kind", "a List within a List is not read", n.Line})
 		return
 	}
 	// The items are decoded one by one with their own types; omit them here.
@@ -166,7 +166,7 @@ func (r *reader) list(n *yaml.Node, k object.Key, depth int) {
 	}
 	if faults := r.dec.decode(&shell, &listText{}); len(faults) > 0 {
 		r.refuse(object.Key{})
-		r.tell(k, faults...)
+		r.report(k, faults...)
 	}
 	if items == nil || items.Kind != yaml.SequenceNode {
 		return
@@ -208,10 +208,10 @@ func (r *reader) single(n *yaml.Node, k object.Key) {
 	switch {
 	case len(faults) == 0:
 		r.accept(o)
-		r.tell(k, locate(n, o.Notes)...)
+		r.report(k, locate(n, o.Notes)...)
 	case slices.ContainsFunc(faults, func(f located) bool { return strings.HasPrefix(f.field, "metadata.name") }):
 		r.refuse(object.Key{Kind: k.Kind}) // its name is unreliable
-		r.tell(k, faults...)
+		r.report(k, faults...)
 	default:
 		r.refuse(k, faults...)
 	}

@@ -220,7 +220,7 @@ func TestRefused(t *testing.T) {
 		{"forwarding-mode: dsr-nat", "port-ranges: web=80-90", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/port-ranges]: the Service has no port named "web"`},
 		{"forwarding-mode: dsr-nat", "port-ranges: http=80-90, http=80-91", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/port-ranges]: port "http" is given twice`},
 		{"forwarding-mode: dsr-nat", "deny-source-ranges: 10.0.0.1/8", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/deny-source-ranges]: 10.0.0.1/8 has bits beyond its length; did you mean 10.0.0.0/8?`},
-		{"forwarding-mode: dsr-nat", "deny-source-ranges: 10.0.0.1", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/deny-source-ranges]: "10.0.0.1" is not a prefix; it lacks a length, as 10.0.0.1/32 has for the address alone`},
+		{"forwarding-mode: dsr-nat", "deny-source-ranges: 10.0.0.1", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/deny-source-ranges]: "10.0.0.1" is not a prefix: the length is missing; use 10.0.0.1/32 for the single address`},
 		{"forwarding-mode: dsr-nat", "backend-timestamps: 172.16.1.2=2026-01-02T15:04:05Z", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/backend-timestamps]: unknown annotation of a Service; it belongs on its EndpointSlices`},
 		{"  name: web-1\n", "  name: web-1\n  annotations: {fairlead.io/backend-timestamps: 172.16.1.2=2026-01-02T15:04:05Z/today}\n", `web.yaml:20: EndpointSlice default/web-1: metadata.annotations[fairlead.io/backend-timestamps]: "today" is not a time for 172.16.1.2; want one like "2026-01-02T15:04:05Z"`},
 		{"  name: web-1\n", "  name: web-1\n  annotations: {fairlead.io/backend-timestamps: 172.16.1.2=2026-01-02T15:04:05Z/2026-01-02T15:04:05Z}\n", `web.yaml:20: EndpointSlice default/web-1: metadata.annotations[fairlead.io/backend-timestamps]: 172.16.1.2 drains since 2026-01-02T15:04:05Z, which is not after 2026-01-02T15:04:05Z, when it began`},
@@ -251,7 +251,7 @@ func TestRefused(t *testing.T) {
 		{"forwarding-mode: dsr-nat", "health-check-unhealthy-threshold: x", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/health-check-unhealthy-threshold]: "x" is not a whole number`},
 		{"forwarding-mode: dsr-nat", "advertise-prefixes: 10.1.1.1/24", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/advertise-prefixes]: 10.1.1.1/24 has bits beyond its length; did you mean 10.1.1.0/24?`},
 		{"forwarding-mode: dsr-nat", "advertise-prefixes: 10.1.2.0/24", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/advertise-prefixes]: 10.1.2.0/24 contains no VIP of this Service`},
-		{"forwarding-mode: dsr-nat", "advertise-prefixes: 10.1.1.0", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/advertise-prefixes]: "10.1.1.0" is not a prefix; it lacks a length, as 10.1.1.0/32 has for the address alone`},
+		{"forwarding-mode: dsr-nat", "advertise-prefixes: 10.1.1.0", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/advertise-prefixes]: "10.1.1.0" is not a prefix: the length is missing; use 10.1.1.0/32 for the single address`},
 		{"forwarding-mode: dsr-nat", "weights: 172.16.1.2", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/weights]: "172.16.1.2" is not a weight; want address=weight, such as "172.16.1.2=3"`},
 		{"forwarding-mode: dsr-nat", "weights: 172.16.1.2=-1", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/weights]: "-1" is not a weight for 172.16.1.2; want 0 to 65535`},
 		{"forwarding-mode: dsr-nat", "weights: '172.16.1.2=1,172.16.1.2=2'", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/weights]: 172.16.1.2 is given twice`},
@@ -300,8 +300,8 @@ func TestRefused(t *testing.T) {
 			}
 			checkSame(t, before.Services, after.Services)
 			l.write("web.yaml", base)
-			if mended := l.rest(); len(mended.Problems) > 0 {
-				t.Errorf("the mended file still has problems: %s", texts(mended.Problems))
+			if fixed := l.rest(); len(fixed.Problems) > 0 {
+				t.Errorf("the fixed file still has problems: %s", texts(fixed.Problems))
 			}
 		})
 	}

@@ -171,7 +171,7 @@ func (r *routing) make(of []*object.Object) {
 		return
 	}
 	all, _ := crd.PeersOf(peers, r.labels)
-	var told []crd.Peer
+	var usable []crd.Peer
 	for _, p := range all {
 		p.Password = r.passwords[p.PasswordSecretRef]
 		if p.PasswordSecretRef != "" && p.Password == "" {
@@ -179,9 +179,9 @@ func (r *routing) make(of []*object.Object) {
 				Message: "Secret " + p.PasswordSecretRef + " not found in this folder: add it. The peer is left out until then"})
 			continue
 		}
-		told = append(told, p)
+		usable = append(usable, p)
 	}
-	r.problems = append(r.problems, r.onPeers(told)...)
+	r.problems = append(r.problems, r.onPeers(usable)...)
 	for i, problem := range r.problems {
 		at := slices.IndexFunc(of, func(o *object.Object) bool { return o.Key.String() == problem.Object })
 		if at >= 0 {

@@ -96,7 +96,7 @@ func TestRouting(t *testing.T) {
 	first := r.rest()
 	wantProblems(t, first)
 	if offers(first) != "itself" || r.peers != "" || r.calls != 1 {
-		t.Errorf("without a word: %s, peers %q told %d times", offers(first), r.peers, r.calls)
+		t.Errorf("without routing objects: %s, peers %q delivered %d times", offers(first), r.peers, r.calls)
 	}
 	r.write("bgp.yaml", routes)
 	s := r.rest()
@@ -108,7 +108,7 @@ func TestRouting(t *testing.T) {
 	calls := r.calls
 	r.write("web.yaml", strings.Replace(gold, "port: 80", "port: 81", 1))
 	if after := r.rest(); after.Advertisements != s.Advertisements || r.calls != calls {
-		t.Errorf("a Service made the Advertisements anew, or told peers: %d calls, then %d", calls, r.calls)
+		t.Errorf("a change of a Service rebuilt the Advertisements or delivered peers: %d calls, then %d", calls, r.calls)
 	}
 	// A rejected change keeps the previous version.
 	r.write("bgp.yaml", strings.NewReplacer("10.0.0.109", "router", "65000:1", "x", "med: 10", "med: -1", "sesame", `""`, "10.1.1.0/24", "10.1.1.1/24").Replace(routes))
@@ -139,14 +139,14 @@ func TestRouting(t *testing.T) {
 }
 
 // TestPeersThatCannotBe checks that problems of peers have file and line, and that peers
-// are delivered again until there are none.
+// are delivered again until no problem is left.
 func TestPeersThatCannotBe(t *testing.T) {
 	r := newRouted(t)
 	r.no = []problem.Problem{{Object: "BGPPeer tor-1", Field: "spec.peerAddress", Message: "is another's"}}
 	r.write("bgp.yaml", gold+"---\n"+strings.Replace(routes, "name: bgp", "name: other", 1))
 	wantProblems(t, r.rest(), "bgp.yaml:6: BGPPeer tor-1: spec.passwordSecretRef: Secret bgp not found in this folder", "bgp.yaml:6: BGPPeer tor-1: spec.peerAddress: is another's")
 	if r.peers != "" {
-		t.Errorf("told of %s, whose password is not known", r.peers)
+		t.Errorf("got peers %s, want none: the password is not known", r.peers)
 	}
 	r.no = nil
 	r.write("bgp.yaml", gold+"---\n"+routes)

@@ -32,7 +32,7 @@ type savedText struct {
 
 type savedObject struct {
 	object.Key
-	// Stale is since when the object differs from the file; zero if it does not.
+	// Stale is the time since which the object differs from the file; zero if it does not.
 	Stale time.Time `json:"stale,omitzero"`
 	// Unused means that another file's object with the same key is in use.
 	Unused bool `json:"unused,omitempty"`

@@ -18,7 +18,7 @@ func (l *looker) breakFile(name string) {
 	l.write(name, strings.Replace(svc("a", "10.1.1.1"), "port: 80", "port: 80000", 1))
 }
 
-// TestStaleSince checks that the time since when an object is stale survives a restart.
+// TestStaleSince checks that the time since which an object is stale survives a restart.
 func TestStaleSince(t *testing.T) {
 	l := newLooker(t)
 	l.write("a.yaml", svc("a", "10.1.1.1"))

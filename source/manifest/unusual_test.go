@@ -178,7 +178,7 @@ func TestUnusual(t *testing.T) {
 		"a range of addresses": {"f.yaml", change("10.1.1.1", "10.1.1.1-10.1.1.5"),
 			"! f.yaml:6: Service default/web: metadata.annotations[fairlead.io/addresses]: \"10.1.1.1-10.1.1.5\" is not an IP address; it is a range, and addresses are wanted one by one\n"},
 		"an address as a prefix": {"f.yaml", change("type: LoadBalancer\n", "type: LoadBalancer\n  loadBalancerSourceRanges: [10.0.0.1]\n"),
-			"! f.yaml:9: Service default/web: spec.loadBalancerSourceRanges[0]: \"10.0.0.1\" is not a prefix; it lacks a length, as 10.0.0.1/32 has for the address alone\n"},
+			"! f.yaml:9: Service default/web: spec.loadBalancerSourceRanges[0]: \"10.0.0.1\" is not a prefix: the length is missing; use 10.0.0.1/32 for the single address\n"},
 		"off without quotes": {"f.yaml", change("10.1.1.1", "10.1.1.1\n    fairlead.io/panic-mode: off"),
 			"! f.yaml:7: Service default/web: metadata.annotations[fairlead.io/panic-mode]: is a boolean to Kubernetes; write \"off\" in quotes\n"},
 	} {

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Times is what an EndpointSlice says about which endpoints serve, and since when. It is
+// Times has the endpoints of an EndpointSlice that serve, and when they began to. It is
 // immutable.
 type Times struct {
 	created time.Time
@@ -59,7 +59,7 @@ func (t *Times) old(e servingSince) span {
 	return e.said
 }
 
-// Ages has since when each backend of a Service takes flows, and since when it drains, as
+// Ages has when each backend of a Service began to take flows and to drain, as
 // seen by an observer of all its EndpointSlices. nil means not observed yet. It is
 // immutable.
 type Ages map[netip.Addr]age
@@ -131,8 +131,8 @@ func (a Ages) newest() (last time.Time) {
 	return last
 }
 
-// begun returns when an endpoint began to take flows and, if known from before, since when
-// it drains.
+// begun returns when an endpoint began to take flows and, if known from before, when
+// it began to drain.
 func (a Ages) begun(t *Times, e servingSince, newest, now time.Time) span {
 	was, known := a[e.addr]
 	switch {
@@ -146,7 +146,7 @@ func (a Ages) begun(t *Times, e servingSince, newest, now time.Time) span {
 	return span{since: now}
 }
 
-// drain returns since when a terminating backend drains: while others are ready. If none
+// drain returns the time since which a terminating backend drains: while others are ready. If none
 // is, it takes flows as before.
 func (g age) drain(othersReady bool, now time.Time) span {
 	s := g.span

@@ -70,7 +70,7 @@ func (w *watcher) look(all []*discoveryv1.EndpointSlice, now time.Time) (written
 	return written
 }
 
-// read returns since when a balancer that reads the slices considers each backend as
+// read returns the times since which a balancer that reads the slices considers each backend as
 // serving and draining.
 func read(t *testing.T, all []*discoveryv1.EndpointSlice) map[netip.Addr][2]time.Time {
 	t.Helper()
@@ -213,7 +213,7 @@ func TestAgesFound(t *testing.T) {
 }
 
 // TestAgesOfHistories checks that balancers read the true times, whatever happens and
-// whoever leads.
+// whichever controller leads.
 func TestAgesOfHistories(t *testing.T) {
 	for seed := range uint64(150) {
 		h := &history{t: t, rand: rand.New(rand.NewPCG(seed, 1)), pods: map[int]*pod{}, skewed: seed%2 == 1}

@@ -103,7 +103,7 @@ const (
 	AnnotationSYNProtection = AnnotationPrefix + "syn-protection"
 
 	// AnnotationBackendTimestamps on an EndpointSlice is when its endpoints began to take
-	// flows, "172.16.1.2=2026-01-02T15:04:05Z", and since when one drains,
+	// flows, "172.16.1.2=2026-01-02T15:04:05Z", and when one began to drain,
 	// "172.16.1.2=2026-01-02T15:04:05Z/2026-01-03T15:04:05Z". The default is the slice's
 	// creationTimestamp. In a cluster the controller writes it, using Ages.
 	AnnotationBackendTimestamps = AnnotationPrefix + "backend-timestamps"
@@ -246,8 +246,8 @@ func unknownAnnotations(annotations map[string]string, known []string, hint func
 		switch {
 		case slices.Contains(known, name):
 		case strings.HasPrefix(name, AnnotationPrefix):
-			mend := cmp.Or(hint(name), suggest.DidYouMean(name, known), "; Fairlead has "+strings.Join(known, ", "))
-			faults = append(faults, Fault{annotation(name), "unknown annotation" + mend})
+			fix := cmp.Or(hint(name), suggest.DidYouMean(name, known), "; Fairlead has "+strings.Join(known, ", "))
+			faults = append(faults, Fault{annotation(name), "unknown annotation" + fix})
 		default:
 			if meant := misspelt(name, known); meant != "" {
 				faults = append(faults, Fault{annotation(name), fmt.Sprintf("unknown annotation; did you mean %q?", meant)})

@@ -18,7 +18,7 @@ import (
 type Joined struct {
 	Service  *service.Service
 	Problems []problem.Problem
-	told     map[problem.Problem]bool // set of Problems
+	reported map[problem.Problem]bool // set of Problems
 	object   *Object
 	// slices are the given ones, except while the Service is built, when they are replaced
 	// with those on the Service's network. pods are those of all endpoints in order, if the
@@ -40,7 +40,7 @@ func Join(before *Joined, o *Object, its []*Object, pods Pods) *Joined {
 		j.slices = j.onNetwork()
 	}
 	j.build()
-	j.slices, j.told = its, nil
+	j.slices, j.reported = its, nil
 	if before != nil && reflect.DeepEqual(before.Service, j.Service) {
 		j.Service = before.Service
 	}
@@ -65,9 +65,9 @@ func (j *Joined) build() {
 		}
 	}
 	j.Service = &s
-	j.tellFamilies(used)
-	j.tellPorts()
-	j.tellSaid(used)
+	j.reportFamilies(used)
+	j.reportPorts()
+	j.reportSettings(used)
 }
 
 // ofFamily returns the slices with usable backends for a VIP: those of its family or, if
@@ -108,7 +108,7 @@ func (j *Joined) backends(f *service.Frontend, its []*Object) []service.Backend 
 			}
 			switch {
 			case e.addr == f.VIP:
-				j.tell(o, o.Line, "endpoints", "%s is a VIP of Service %s/%s and cannot be its own server; it is left out",
+				j.report(o, o.Line, "endpoints", "%s is a VIP of Service %s/%s and cannot be its own server; it is left out",
 					e.addr, o.Key.Namespace, o.slice.serviceName)
 			case e.use == ready:
 				up = append(up, b)
@@ -157,7 +157,7 @@ func (j *Joined) port(f *service.Frontend, o *Object) (uint16, bool) {
 		err = fmt.Errorf("%d is not %d, where the range begins; servers get packets on the port that the client addressed", port, f.Port)
 	}
 	if err != nil {
-		j.tell(o, o.Line, fmt.Sprintf("ports[%d].port", i), "%s; its endpoints are left out", err)
+		j.report(o, o.Line, fmt.Sprintf("ports[%d].port", i), "%s; its endpoints are left out", err)
 	}
 	return port, err == nil
 }
@@ -173,31 +173,31 @@ func (j *Joined) weight(o *Object, a netip.Addr) uint32 {
 	return 1
 }
 
-// tell records a problem, once.
-func (j *Joined) tell(o *Object, line int, field, format string, args ...any) {
+// report records a problem, once.
+func (j *Joined) report(o *Object, line int, field, format string, args ...any) {
 	p := o.Problem(line, field, format, args...)
-	if j.told[p] {
+	if j.reported[p] {
 		return
 	}
-	if j.told == nil {
-		j.told = map[problem.Problem]bool{}
+	if j.reported == nil {
+		j.reported = map[problem.Problem]bool{}
 	}
-	j.told[p] = true
+	j.reported[p] = true
 	j.Problems = append(j.Problems, p)
 }
 
-// tellFamilies reports slices that no VIP can use because of their family.
-func (j *Joined) tellFamilies(used map[*Object]bool) {
+// reportFamilies reports slices that no VIP can use because of their family.
+func (j *Joined) reportFamilies(used map[*Object]bool) {
 	for _, o := range j.slices {
 		if used[o] || len(o.slice.endpoints) == 0 {
 			continue
 		}
-		mend := fmt.Sprintf("give the Service an %s address, or its servers %s ones", family(o.slice.ipv6), family(!o.slice.ipv6))
+		fix := fmt.Sprintf("give the Service an %s address, or its servers %s ones", family(o.slice.ipv6), family(!o.slice.ipv6))
 		if j.object.service.template.Method == service.Tunnel {
-			mend = fmt.Sprintf("its %s endpoints are used", family(!o.slice.ipv6))
+			fix = fmt.Sprintf("its %s endpoints are used", family(!o.slice.ipv6))
 		}
-		j.tell(o, o.slice.typeLine, "addressType", "%s is the family of no VIP of %s (%s); %s",
-			family(o.slice.ipv6), j.object.Key, j.object.service.vipList(), mend)
+		j.report(o, o.slice.typeLine, "addressType", "%s is the family of no VIP of %s (%s); %s",
+			family(o.slice.ipv6), j.object.Key, j.object.service.vipList(), fix)
 	}
 }
 
@@ -209,8 +209,8 @@ func (l *listener) vipList() string {
 	return strings.Join(words, ", ")
 }
 
-// tellPorts reports ports of the Service that no slice with endpoints has.
-func (j *Joined) tellPorts() {
+// reportPorts reports ports of the Service that no slice with endpoints has.
+func (j *Joined) reportPorts() {
 	for _, p := range j.object.service.ports {
 		if p.protocol == service.AnyProtocol {
 			continue // served on every port
@@ -229,37 +229,37 @@ func (j *Joined) tellPorts() {
 		}
 		if !found && len(j.slices) > 0 {
 			slices.Sort(has)
-			j.tell(j.object, p.line, p.field+".name", "no EndpointSlice of the Service has the port %s; they have %s",
+			j.report(j.object, p.line, p.field+".name", "no EndpointSlice of the Service has the port %s; they have %s",
 				portName(p.protocol, p.name), cmp.Or(strings.Join(slices.Compact(has), ", "), "none"))
 		}
 	}
 }
 
-// tellSaid reports settings for addresses that are no endpoints.
-func (j *Joined) tellSaid(used map[*Object]bool) {
+// reportSettings reports settings for addresses that are no endpoints.
+func (j *Joined) reportSettings(used map[*Object]bool) {
 	all := map[netip.Addr]bool{}
 	for _, o := range j.slices {
 		own := map[netip.Addr]bool{}
 		for _, e := range o.slice.endpoints {
 			own[e.addr], all[e.addr] = true, true
 		}
-		tellStrangers(j, o, o.slice.weightsLine, AnnotationWeights, o.slice.weights, own)
+		reportUnknown(j, o, o.slice.weightsLine, AnnotationWeights, o.slice.weights, own)
 		if o.File != "" { // in a cluster it is written slightly later than the rest
-			tellStrangers(j, o, o.slice.sinceLine, AnnotationBackendTimestamps, o.slice.since, own)
+			reportUnknown(j, o, o.slice.sinceLine, AnnotationBackendTimestamps, o.slice.since, own)
 		}
 	}
 	if len(used) > 0 {
 		l := j.object.service
-		tellStrangers(j, j.object, l.weightsLine, AnnotationWeights, l.weights, all)
-		tellStrangers(j, j.object, l.maxConnsLine, AnnotationMaxConnections, l.maxConns.each, all)
+		reportUnknown(j, j.object, l.weightsLine, AnnotationWeights, l.weights, all)
+		reportUnknown(j, j.object, l.maxConnsLine, AnnotationMaxConnections, l.maxConns.each, all)
 	}
 }
 
-func tellStrangers[T any](j *Joined, o *Object, line int, name string, said map[netip.Addr]T, endpoints map[netip.Addr]bool) {
+func reportUnknown[T any](j *Joined, o *Object, line int, name string, said map[netip.Addr]T, endpoints map[netip.Addr]bool) {
 	what := map[string]string{AnnotationWeights: "that weight", AnnotationBackendTimestamps: "that time", AnnotationMaxConnections: "that limit"}[name]
 	for _, a := range slices.SortedFunc(maps.Keys(said), netip.Addr.Compare) {
 		if !endpoints[a] {
-			j.tell(o, line, annotation(name), "%s is none of its endpoints; %s does nothing", a, what)
+			j.report(o, line, annotation(name), "%s is none of its endpoints; %s does nothing", a, what)
 		}
 	}
 }

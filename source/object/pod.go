@@ -141,7 +141,7 @@ func (j *Joined) onNetwork() []*Object {
 	for _, o := range j.slices {
 		its := j.pods[next : next+len(o.slice.endpoints)]
 		next += len(its)
-		j.tellStrays(o, its)
+		j.reportStrays(o, its)
 		for _, ipv6 := range []bool{false, true} {
 			there := o.onNetwork(j.object.Network(), ipv6, its)
 			switch {
@@ -160,7 +160,7 @@ func (j *Joined) onNetwork() []*Object {
 }
 
 // onNetwork returns a slice with those endpoints that have exactly one address of a family
-// in a network. Their times since when they serve are carried over.
+// in a network. The times when they began to serve are carried over.
 func (o *Object) onNetwork(network string, ipv6 bool, pods []*Object) *Object {
 	moved, s := *o, *o.slice
 	moved.slice = &s
@@ -182,24 +182,24 @@ func (o *Object) onNetwork(network string, ipv6 bool, pods []*Object) *Object {
 	return &moved
 }
 
-// tellStrays reports endpoints of a slice that are unreachable on the Service's network,
+// reportStrays reports endpoints of a slice that are unreachable on the Service's network,
 // with the reason.
-func (j *Joined) tellStrays(o *Object, pods []*Object) {
+func (j *Joined) reportStrays(o *Object, pods []*Object) {
 	network := j.object.Network()
 	for i, e := range o.slice.endpoints {
 		name := KindPod + " " + o.Key.Namespace + "/" + e.name
-		tell := func(format string, args ...any) {
-			j.tell(j.object, j.object.service.network.line, annotation(AnnotationNetwork), format+"; it is left out", args...)
+		report := func(format string, args ...any) {
+			j.report(j.object, j.object.service.network.line, annotation(AnnotationNetwork), format+"; it is left out", args...)
 		}
 		if e.use == unused {
 			continue
 		}
 		if !e.isPod {
-			tell("%s of %s names no Pod (targetRef), of which alone it is known where it is on network %q", e.addr, o.Key, network)
+			report("%s of %s has no targetRef to a Pod, which is required to find its address on network %q", e.addr, o.Key, network)
 			continue
 		}
 		if pods[i] == nil {
-			tell("%s is not there, or has no annotation %s, which Multus writes", name, AnnotationNetworkStatus)
+			report("%s is not there, or has no annotation %s, which Multus writes", name, AnnotationNetworkStatus)
 			continue
 		}
 		found := 0
@@ -208,11 +208,11 @@ func (j *Joined) tellStrays(o *Object, pods []*Object) {
 			found += len(addrs)
 			switch {
 			case !on && !ipv6:
-				tell("%s is not on network %q; it is on %s", name, network, pods[i].networks())
+				report("%s is not on network %q; it is on %s", name, network, pods[i].networks())
 			case len(addrs) > 1:
-				tell("%s has several %s addresses on network %q (%s): which is to be served cannot be told; want one of a family", name, family(ipv6), network, join(addrs))
+				report("%s has several %s addresses on network %q (%s): the one to serve is ambiguous; want one address per family", name, family(ipv6), network, join(addrs))
 			case on && ipv6 && found == 0:
-				tell("%s has no address on network %q", name, network)
+				report("%s has no address on network %q", name, network)
 			}
 		}
 	}

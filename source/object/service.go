@@ -166,11 +166,11 @@ func readType(s *corev1.Service, at Origin) (faults []Fault, ours bool) {
 		string(corev1.ServiceTypeNodePort), string(corev1.ServiceTypeExternalName),
 	}
 	if t := string(s.Spec.Type); t != "" && !slices.Contains(types, t) {
-		mend := suggest.DidYouMean(t, types)
-		if mend == "" {
-			mend = "; want " + service.Alternatives(types)
+		fix := suggest.DidYouMean(t, types)
+		if fix == "" {
+			fix = "; want " + service.Alternatives(types)
 		}
-		return []Fault{{"spec.type", fmt.Sprintf("unknown type %q%s", t, mend)}}, false
+		return []Fault{{"spec.type", fmt.Sprintf("unknown type %q%s", t, fix)}}, false
 	}
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return nil, !at.Assigned && len(s.Spec.ExternalIPs) > 0 && s.Spec.Type != corev1.ServiceTypeExternalName

@@ -161,7 +161,7 @@ func parseNetwork(v string) (string, error) {
 func parsePrefix(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if a, addrErr := netip.ParseAddr(s); err != nil && addrErr == nil && a.Zone() == "" {
-		return p, fmt.Errorf("%q is not a prefix; it lacks a length, as %s has for the address alone", s, netip.PrefixFrom(a, a.BitLen()))
+		return p, fmt.Errorf("%q is not a prefix: the length is missing; use %s for the single address", s, netip.PrefixFrom(a, a.BitLen()))
 	}
 	if err != nil {
 		return p, fmt.Errorf("%q is not a prefix; want one like \"10.1.1.0/24\"", s)

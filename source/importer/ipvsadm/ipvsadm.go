@@ -34,7 +34,7 @@ func Read(name string, text []byte, marks importer.Marks) (*importer.Result, err
 		}
 	}
 	if len(r.all) > 0 {
-		r.lose(r.all[0].At, "health checks", "the kernel's table says nothing of them; none are made",
+		r.lose(r.all[0].At, "health checks", "the kernel's table does not contain them; none are created",
 			"where nothing else takes dead servers out, take fairlead.io/health-check out for a TCP check")
 	}
 	for _, v := range r.all {
@@ -53,8 +53,8 @@ type reader struct {
 	refused map[string]bool
 }
 
-func (r *reader) lose(at importer.At, what, why, mend string) {
-	r.lvs.Lose(importer.Loss{At: at, What: what, Why: why, Mend: mend})
+func (r *reader) lose(at importer.At, what, why, fix string) {
+	r.lvs.Lose(importer.Loss{At: at, What: what, Why: why, Fix: fix})
 }
 
 // commands maps the commands that add something to their short names.
@@ -104,7 +104,7 @@ func (r *reader) add(at importer.At, o options) {
 		r.lose(at, "-M "+m, "affinity is of single clients, not of networks", "scheduler dh sends all clients of a VIP to one server")
 	}
 	if pe, ok := o.value["--pe"]; ok {
-		r.lose(at, "--pe "+pe, "clients are known by their addresses alone", "leave it out")
+		r.lose(at, "--pe "+pe, "clients are identified only by their addresses", "leave it out")
 	}
 	for flag := range strings.SplitSeq(o.value["-b"], ",") {
 		switch flag {
@@ -128,7 +128,7 @@ func (r *reader) listeners(at importer.At, o options) ([]importer.Listener, bool
 		all := r.marks[uint32(number)]
 		if err != nil || len(all) == 0 {
 			r.lose(at, "-f "+o.key, "the rules that set a mark are not in the dump",
-				fmt.Sprintf("say what they match, such as --mark %d=10.1.1.1:80/tcp; it is left out", number))
+				fmt.Sprintf("specify what they match, such as --mark %d=10.1.1.1:80/tcp; it is left out", number))
 			return nil, false
 		}
 		return all, true
@@ -168,8 +168,8 @@ func (r *reader) server(at importer.At, o options) {
 		r.lose(at, name, "its service "+what+" is not among those before", "it is left out")
 		return
 	}
-	lose := func(what, why, mend string) {
-		v.Losses = append(v.Losses, importer.Loss{At: at, What: what, Why: why, Mend: mend})
+	lose := func(what, why, fix string) {
+		v.Losses = append(v.Losses, importer.Loss{At: at, What: what, Why: why, Fix: fix})
 	}
 	a, port, err := address(o.value["-r"])
 	if err != nil {
@@ -201,7 +201,7 @@ func (r *reader) server(at importer.At, o options) {
 	v.Servers = append(v.Servers, s)
 }
 
-func tunnel(s *importer.Server, o options, lose func(what, why, mend string)) {
+func tunnel(s *importer.Server, o options, lose func(what, why, fix string)) {
 	switch kind := o.value["--tun-type"]; kind {
 	case "gue":
 		s.Encapsulation = service.GUE

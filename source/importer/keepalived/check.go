@@ -93,8 +93,8 @@ type checker struct {
 	urls int
 }
 
-// checkers maps keepalived's checkers to Fairlead's: the equivalent check, or why there is
-// none.
+// checkers maps keepalived's checkers to Fairlead's: the equivalent check, or why none
+// exists.
 var checkers = map[string]*struct {
 	is  service.CheckKind
 	why string
@@ -146,7 +146,7 @@ func (v *virtual) readChecker(n *node) *checker {
 func (c *checker) url(v *virtual, n *node) {
 	c.urls++
 	if c.urls > 1 {
-		v.loseAs(n, "a second url", "a check asks for one", "let that one page ask for the others")
+		v.loseAs(n, "a second url", "a check requests one", "have that page check the others")
 		return
 	}
 	for _, s := range n.block {
@@ -161,13 +161,13 @@ func (c *checker) url(v *virtual, n *node) {
 				v.loseAs(s, "status_code "+codes, "2xx and 3xx are good", "ask for a page that answers so")
 			}
 		case "digest":
-			v.lose(s, "what the page says is not looked at", "ask for a page that answers 5xx where something is wrong")
+			v.lose(s, "the content of the page is not checked", "request a page that answers 5xx on failure")
 		default:
 			why := "the word is not known here"
 			if strings.HasPrefix(s.word(), "regex") {
-				why = "what the page says is not looked at"
+				why = "the content of the page is not checked"
 			}
-			v.loseAs(s, s.word(), why, "ask for a page that answers 5xx where something is wrong")
+			v.loseAs(s, s.word(), why, "request a page that answers 5xx on failure")
 		}
 	}
 }
@@ -192,7 +192,7 @@ func (s *server) check(v *virtual) *service.HealthCheck {
 	h := &service.HealthCheck{Kind: known.is, Port: best.port, Rise: 1}
 	if known.is == "" {
 		if v.protocol != service.TCP {
-			v.loseAs(best.n, best.n.word(), known.why, "the server is not checked: fairlead.io/health-check-port may name a TCP port that tells")
+			v.loseAs(best.n, best.n.word(), known.why, "the server is not checked; set fairlead.io/health-check-port to a TCP port that reflects its health")
 			return nil
 		}
 		v.loseAs(best.n, best.n.word(), known.why, "it is checked whether the port takes connections")

@@ -69,8 +69,8 @@ type reader struct {
 	served map[netip.Addr]bool
 }
 
-func (r *reader) lose(at importer.At, what, why, mend string) {
-	r.lvs.Lose(importer.Loss{At: at, What: what, Why: why, Mend: mend})
+func (r *reader) lose(at importer.At, what, why, fix string) {
+	r.lvs.Lose(importer.Loss{At: at, What: what, Why: why, Fix: fix})
 }
 
 func (r *reader) group(n *node) {

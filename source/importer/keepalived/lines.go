@@ -50,8 +50,8 @@ func expand(f File, o Options) ([]line, []importer.Loss, error) {
 	return e.lines, e.losses, nil
 }
 
-func (e *expander) lose(at importer.At, what, why, mend string) {
-	e.losses = append(e.losses, importer.Loss{At: at, What: what, Why: why, Mend: mend})
+func (e *expander) lose(at importer.At, what, why, fix string) {
+	e.losses = append(e.losses, importer.Loss{At: at, What: what, Why: why, Fix: fix})
 }
 
 func (e *expander) file(f File) error {
@@ -192,7 +192,7 @@ var sequence = regexp.MustCompile(`^~SEQ(x?)\(([^)]*)\)[ \t]*(.*)$`)
 func (e *expander) repeat(at importer.At, text string, depth int) error {
 	m := sequence.FindStringSubmatch(text)
 	if m == nil {
-		e.lose(at, text, "lines are repeated by ~SEQ alone", "write the lines out")
+		e.lose(at, text, "only ~SEQ repeats lines", "write the lines out")
 		return nil
 	}
 	name, values, _ := strings.Cut(m[2], ",")

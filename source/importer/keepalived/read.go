@@ -23,10 +23,10 @@ type virtual struct {
 }
 
 // lose records a loss of a virtual server.
-func (v *virtual) lose(n *node, why, mend string) { v.loseAs(n, n.title(), why, mend) }
+func (v *virtual) lose(n *node, why, fix string) { v.loseAs(n, n.title(), why, fix) }
 
-func (v *virtual) loseAs(n *node, what, why, mend string) {
-	v.Losses = append(v.Losses, importer.Loss{At: n.at, What: what, Why: why, Mend: mend})
+func (v *virtual) loseAs(n *node, what, why, fix string) {
+	v.Losses = append(v.Losses, importer.Loss{At: n.at, What: what, Why: why, Fix: fix})
 }
 
 // virtualServer converts a block to Services.
@@ -53,7 +53,7 @@ func (r *reader) virtualServer(n *node) {
 	r.lvs.Add(v.VirtualServer)
 }
 
-// listeners returns the addresses of a virtual server, or reports why there are none.
+// listeners returns the addresses of a virtual server, or reports why it has no addresses.
 func (r *reader) listeners(n *node, p service.Protocol) (all []importer.Listener) {
 	what := n.String()
 	switch n.arg(1) {
@@ -90,7 +90,7 @@ func (r *reader) mark(n *node, text string) []importer.Listener {
 		return nil
 	case len(all) == 0:
 		r.lose(n.at, n.String(), "the rules that set a mark are in no keepalived.conf",
-			fmt.Sprintf("say what they match, such as --mark %d=10.1.1.1:80; it is left out", number))
+			fmt.Sprintf("specify what they match, such as --mark %d=10.1.1.1:80; it is left out", number))
 	}
 	return all
 }
@@ -236,7 +236,7 @@ var virtualLosses = map[string][2]string{
 	"omega":                   {"there is nobody to notify", "watch fairlead status -o json"},
 	"ha_suspend":              {"every balancer is active and checks the servers", "leave it out"},
 	"snmp_name":               {"there is no SNMP", "leave it out"},
-	"persistence_engine":      {"clients are known by their addresses alone", "leave it out"},
+	"persistence_engine":      {"clients are identified only by their addresses", "leave it out"},
 	"flag-3":                  {"Fairlead's schedulers have no such flag", "leave it out"},
 }
 
@@ -276,6 +276,6 @@ func (v *virtual) readGranularity(n *node) {
 
 func (v *virtual) readQuorum(n *node) {
 	if n.arg(1) != "1" {
-		v.lose(n, "a Service is announced as long as one server is well", "leave it out")
+		v.lose(n, "a Service is announced as long as one server is healthy", "leave it out")
 	}
 }

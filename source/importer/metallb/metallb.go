@@ -275,8 +275,8 @@ func (f field) or(o field) field {
 	return f
 }
 
-func (r *reader) lose(at importer.At, what, why, mend string) {
-	r.Lose(importer.Loss{At: at, What: what, Why: why, Mend: mend})
+func (r *reader) lose(at importer.At, what, why, fix string) {
+	r.Lose(importer.Loss{At: at, What: what, Why: why, Fix: fix})
 }
 
 // community records the names of communities.

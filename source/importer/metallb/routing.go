@@ -175,7 +175,7 @@ func (r *reader) interfacesOf(a advert) {
 	}
 	named := a.get("interfaces").texts()
 	if len(named) == 0 {
-		r.lose(a.at(), a.what, "MetalLB answers on all interfaces of a node, an agent on those that it is told",
+		r.lose(a.at(), a.what, "MetalLB answers on all interfaces of a node, an agent only on those of its configuration",
 			"add --l2-interfaces INTERFACE to the agents, and --l2-members or --balancers")
 		return
 	}

@@ -36,8 +36,8 @@ func (r *reader) service(o *resource) {
 		name = o.namespace + "-" + o.name
 	}
 	m := importer.Manifest{Name: importer.UniqueName(r.taken, name), At: o.at()}
-	lose := func(at importer.At, what, why, mend string) {
-		r.Lose(importer.Loss{At: at, Service: m.Name, What: what, Why: why, Mend: mend})
+	lose := func(at importer.At, what, why, fix string) {
+		r.Lose(importer.Loss{At: at, Service: m.Name, What: what, Why: why, Fix: fix})
 	}
 	class := spec.get("loadBalancerClass")
 	switch text := class.text(); {
@@ -58,7 +58,7 @@ func (r *reader) service(o *resource) {
 }
 
 // finish adds a Service's slices, and adds the manifest if an agent would accept it.
-func (r *reader) finish(o *resource, m importer.Manifest, lose func(at importer.At, what, why, mend string)) {
+func (r *reader) finish(o *resource, m importer.Manifest, lose func(at importer.At, what, why, fix string)) {
 	mine := []*resource{o}
 	for _, s := range r.slices {
 		if s.namespace == o.namespace && s.get("metadata", "labels", "kubernetes.io/service-name").text() == o.name {
@@ -67,7 +67,7 @@ func (r *reader) finish(o *resource, m importer.Manifest, lose func(at importer.
 		}
 	}
 	if len(mine) == 1 {
-		lose(o.at(), "servers of Service "+o.name, "they stand in its EndpointSlices, of which there is none here",
+		lose(o.at(), "servers of Service "+o.name, "the input has none of its EndpointSlices",
 			"add what kubectl get endpointslices -o yaml prints")
 	}
 	for _, x := range mine {
@@ -81,7 +81,7 @@ func (r *reader) finish(o *resource, m importer.Manifest, lose func(at importer.
 	taken, losses := m.Check()
 	for _, l := range losses {
 		if !taken {
-			l.Mend = "the Service is left out: write it by hand"
+			l.Fix = "the Service is left out: write it by hand"
 		}
 		r.Lose(l)
 	}
@@ -97,7 +97,7 @@ func (r *reader) finish(o *resource, m importer.Manifest, lose func(at importer.
 
 // annotate replaces MetalLB's annotations with Fairlead's, and returns the Service's
 // addresses.
-func (r *reader) annotate(o *resource, lose func(at importer.At, what, why, mend string)) (vips []netip.Addr) {
+func (r *reader) annotate(o *resource, lose func(at importer.At, what, why, fix string)) (vips []netip.Addr) {
 	for _, in := range o.get("status", "loadBalancer", "ingress").items() {
 		vips = addAddr(vips, in.get("ip").text())
 	}

@@ -21,19 +21,19 @@ type Event struct {
 // The reporting component of Events, and the timeout for creating one. Events are
 // informational and are not retried.
 const (
-	component   = "fairlead.io/agent"
-	tellTimeout = 5 * time.Second
+	component    = "fairlead.io/agent"
+	eventTimeout = 5 * time.Second
 )
 
-// Tell creates an Event of this node in the background. Without such a node, or if the API
+// RecordEvent creates an Event of this node in the background. Without such a node, or if the API
 // server is unreachable, it creates none.
-func (s *Source) Tell(e Event) {
+func (s *Source) RecordEvent(e Event) {
 	n, ok := s.Node()
 	if !ok {
 		return
 	}
-	s.telling.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), tellTimeout)
+	s.events.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), eventTimeout)
 		defer cancel()
 		_, err := kubeclient.PostEvent(ctx, s.client.events, kubeclient.Event{
 			About:      corev1.ObjectReference{APIVersion: "v1", Kind: kindNode, Name: n.Name, UID: n.uid},
@@ -45,5 +45,5 @@ func (s *Source) Tell(e Event) {
 	})
 }
 
-// Told waits until all pending Events have been created or have failed.
-func (s *Source) Told() { s.telling.Wait() }
+// FlushEvents waits until all pending Events have been created or have failed.
+func (s *Source) FlushEvents() { s.events.Wait() }

@@ -12,8 +12,8 @@ import (
 // component is the reporting controller of Events and the manager of fields.
 const component = "fairlead-controller"
 
-// tell creates an Event about an object, unless there have been too many.
-func (k *Controller) tell(about runtime.Object, warn bool, reason, action, message string) {
+// recordEvent creates an Event about an object, unless there have been too many.
+func (k *Controller) recordEvent(about runtime.Object, warn bool, reason, action, message string) {
 	to, err := reference.GetReference(k.scheme, about)
 	if err != nil {
 		k.Log.Error("failed to create an Event: no object", "reason", reason, "error", err)

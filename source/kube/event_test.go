@@ -13,12 +13,12 @@ import (
 	labkube "github.com/fairlead/fairlead/lab/kube"
 )
 
-// TestTell checks that Events of the node are found as kubectl describe node finds them.
-func TestTell(t *testing.T) {
+// TestRecordEvent checks that Events of the node are found as kubectl describe node finds them.
+func TestRecordEvent(t *testing.T) {
 	c := labkube.Start(t, labkube.Options{})
 	w := world{t, clientFor(t, c.Config)}
 	f := newFollower(t, c.Config, Config{}, false)
-	f.source.Tell(Event{Reason: "TooSoon", Action: "Drain", Note: "of a node that is not known"})
+	f.source.RecordEvent(Event{Reason: "TooSoon", Action: "Drain", Note: "of a node that is not known"})
 	w.node("node-a", func(n *corev1.Node) { n.Labels = map[string]string{} })
 	f.await(func() error {
 		if _, ok := f.source.Node(); !ok {
@@ -26,9 +26,9 @@ func TestTell(t *testing.T) {
 		}
 		return nil
 	})
-	f.source.Tell(Event{Reason: "DrainStarted", Action: "Drain", Note: "Node node-a is cordoned"})
-	f.source.Tell(Event{Reason: "DrainDeferred", Action: "Drain", Note: strings.Repeat("→", 400), Warn: true})
-	f.source.Told()
+	f.source.RecordEvent(Event{Reason: "DrainStarted", Action: "Drain", Note: "Node node-a is cordoned"})
+	f.source.RecordEvent(Event{Reason: "DrainDeferred", Action: "Drain", Note: strings.Repeat("→", 400), Warn: true})
+	f.source.FlushEvents()
 	node, err := w.api.CoreV1().Nodes().Get(context.Background(), "node-a", metav1.GetOptions{})
 	must(t, err)
 	all, err := w.api.CoreV1().Events("").List(context.Background(), metav1.ListOptions{
