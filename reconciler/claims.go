@@ -39,8 +39,8 @@ type conflict struct {
 	reason  string
 }
 
-// tellConflicts logs the conflicts that the last plan did not have.
-func (l *Loop) tellConflicts(p *plan.Plan) {
+// logConflicts logs the conflicts that the last plan did not have.
+func (l *Loop) logConflicts(p *plan.Plan) {
 	now, fresh := map[conflict]bool{}, 0
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
@@ -51,12 +51,12 @@ func (l *Loop) tellConflicts(p *plan.Plan) {
 		if now[c] = true; l.conflicts[c] {
 			continue
 		}
-		if fresh++; fresh <= tellFailures {
+		if fresh++; fresh <= maxLoggedFailures {
 			l.Log.Warn("frontend in conflict", "service", f.Service.ID, "frontend", f.Key, "where", f.Service.Origin, "reason", f.Reason)
 		}
 	}
-	if fresh > tellFailures {
-		l.Log.Warn("more frontends in conflict, see the status", "frontends", fresh-tellFailures)
+	if fresh > maxLoggedFailures {
+		l.Log.Warn("more frontends in conflict, see the status", "frontends", fresh-maxLoggedFailures)
 	}
 	l.conflicts = now
 }

@@ -55,10 +55,10 @@ func (s *sky) say(state string) error {
 }
 
 func (s *sky) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var told webhook.State
+	var sent webhook.State
 	body, err := io.ReadAll(r.Body)
 	if err == nil {
-		err = json.Unmarshal(body, &told)
+		err = json.Unmarshal(body, &sent)
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -86,15 +86,15 @@ func (s *sky) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "refuses":
 		refused := map[string]string{}
 		for _, had := range s.routes {
-			if !slices.ContainsFunc(told.Routes, func(r webhook.Route) bool { return r.Prefix == had.Prefix }) {
+			if !slices.ContainsFunc(sent.Routes, func(r webhook.Route) bool { return r.Prefix == had.Prefix }) {
 				refused[had.Prefix.String()] = "it is in use"
-				told.Routes = append(told.Routes, had)
+				sent.Routes = append(sent.Routes, had)
 			}
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]any{"rejected": refused})
 	}
-	s.routes = told.Routes
+	s.routes = sent.Routes
 }
 
 // leads lists the prefixes that the cloud routes to the agent.

@@ -216,7 +216,7 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// The view reports since when each route is advertised, whatever else changes.
+// The view reports the time since which each route is advertised, whatever else changes.
 func TestRoutesHaveTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, fake.New())
@@ -240,7 +240,7 @@ func TestRoutesHaveTheirTime(t *testing.T) {
 		synctest.Wait()
 		for r, since := range w.loop.View().Announced {
 			if r.Prefix.String() == "10.1.1.1/32" && since.Sub(began) != 2*time.Minute {
-				t.Errorf("%s came back, but is told to be there since %s", r.Prefix, since.Sub(began))
+				t.Errorf("%s came back, but is reported as advertised since %s", r.Prefix, since.Sub(began))
 			}
 		}
 		w.stop()

@@ -203,7 +203,7 @@ func TestGivesNotice(t *testing.T) {
 	}
 }
 
-func TestTellsWhoDrains(t *testing.T) {
+func TestReportsDrainingBackends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, plane := newStateful(t, 0)
 		defer w.stop()

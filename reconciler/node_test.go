@@ -40,12 +40,12 @@ func (n *nodeSource) say(words []string) error {
 			return fmt.Errorf("%s: a node is cordoned, tainted, last or well, not %s", strings.Join(words, " "), word)
 		}
 	}
-	n.tell()
+	n.sendState()
 	return nil
 }
 
-// tell publishes the known state, if any. The lock must be held.
-func (n *nodeSource) tell() {
+// sendState publishes the known state, if any. The lock must be held.
+func (n *nodeSource) sendState() {
 	if n.latest == nil {
 		return
 	}
@@ -70,6 +70,6 @@ func (n aroundNode) Run(ctx context.Context, publish func(source.Snapshot)) erro
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.latest = &s
-		n.tell()
+		n.sendState()
 	})
 }

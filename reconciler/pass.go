@@ -42,7 +42,7 @@ func (l *Loop) pass() time.Duration {
 	}
 	p := plan.Build(in)
 	l.claim(p)
-	l.tellConflicts(p)
+	l.logConflicts(p)
 	if l.Prober != nil {
 		l.Prober.Set(p.Targets)
 	}
@@ -67,7 +67,7 @@ func (l *Loop) pass() time.Duration {
 	l.lookForConfirmations()
 	l.publish(p, snapshot, failures)
 	if l.settled && !l.begun && l.held != nil {
-		l.announce(l.wished(p), failures)
+		l.announce(l.advertisable(p), failures)
 	}
 	next = l.sooner(l.nextPass(next, failures))
 	return first(next, first(prepare, begin))
@@ -96,13 +96,13 @@ func (l *Loop) nodes(s *source.Snapshot) map[netip.Addr]string {
 // order. It returns when a lingering frontend is due, if there is one.
 func (l *Loop) close(p *plan.Plan, failures map[string]error) time.Duration {
 	// Withdraw before removing. Routes that change stay as they are until then.
-	wished := byPrefix(l.wished(p))
-	l.withdrawBut(func(r route.Route) bool { return wished[r.Prefix].Prefix.IsValid() }, failures)
+	keep := byPrefix(l.advertisable(p))
+	l.withdrawBut(func(r route.Route) bool { return keep[r.Prefix].Prefix.IsValid() }, failures)
 	wanted := l.upsert(p, failures)
 	l.lookForConfirmations()
 	due := l.remove(p, wanted, failures)
 	// Advertise only what is programmed.
-	l.announce(l.wished(p), failures)
+	l.announce(l.advertisable(p), failures)
 	return first(due, l.nextRetry())
 }
 
@@ -127,11 +127,11 @@ func (l *Loop) withdrawBut(stays func(route.Route) bool, failures map[string]err
 	}
 }
 
-// wished returns the routes of the plan that may be advertised now: those already
+// advertisable returns the routes of the plan that may be advertised now: those already
 // advertised as long as any of their frontends is programmed, others once all of their
 // frontends are programmed or rejected, or have failed repeatedly. While the load
-// balancer must not begin (mayBegin), there are none.
-func (l *Loop) wished(p *plan.Plan) []route.Route {
+// balancer must not begin (mayBegin), no route may be advertised.
+func (l *Loop) advertisable(p *plan.Plan) []route.Route {
 	if !l.open {
 		return nil
 	}
@@ -142,7 +142,7 @@ func (l *Loop) wished(p *plan.Plan) []route.Route {
 		for _, k := range r.Frontends {
 			if _, ok := l.held[k]; ok {
 				held++
-			} else if _, refused := l.refused[k]; !refused && !l.isHopeless(k) {
+			} else if _, refused := l.refused[k]; !refused && !l.isExhausted(k) {
 				pending++
 			}
 		}
@@ -289,9 +289,9 @@ func (l *Loop) upsertOne(want desired.Frontend, failures map[string]error) {
 	}
 }
 
-// tellFailures limits how many failures of one pass are logged: if there is no room for
+// maxLoggedFailures limits how many failures of one pass are logged: if there is no room for
 // very many frontends, each of them fails.
-const tellFailures = 10
+const maxLoggedFailures = 10
 
 // nextPass logs failures and returns the time until the next pass: when one is due or, if
 // something other than a frontend failed, after an exponential backoff.
@@ -307,7 +307,7 @@ func (l *Loop) nextPass(due time.Duration, failures map[string]error) time.Durat
 	}
 	tried := slices.DeleteFunc(slices.Sorted(maps.Keys(failures)), func(what string) bool { return l.rested[what] })
 	for i, what := range tried {
-		if i == tellFailures {
+		if i == maxLoggedFailures {
 			l.Log.Error("more failures while applying the plan, see the status", "calls", len(tried)-i)
 			break
 		}

@@ -54,12 +54,12 @@ func (l *Loop) nextRetry() time.Duration {
 	return next
 }
 
-// hopeless is the number of failures after which a frontend no longer prevents the routes
+// maxAttempts is the number of failures after which a frontend no longer prevents the routes
 // that it shares with others from being advertised.
-const hopeless = 3
+const maxAttempts = 3
 
-// isHopeless reports whether a frontend has failed that often.
-func (l *Loop) isHopeless(k service.Key) bool {
+// isExhausted reports whether a frontend has failed maxAttempts times.
+func (l *Loop) isExhausted(k service.Key) bool {
 	f := l.failed[k]
-	return f != nil && f.tries >= hopeless
+	return f != nil && f.tries >= maxAttempts
 }

@@ -56,7 +56,7 @@ type stage struct {
 	mu      sync.Mutex
 	refused string
 	journal []string
-	told    []string // drain stages
+	drains  []string // drain stages
 }
 
 func newStage(t *testing.T, files []txtar.File, inTheCloud bool) *stage {
@@ -109,7 +109,7 @@ func (w *stage) start() {
 		OnDrain: func(d reconciler.Drain) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.told = append(w.told, strings.TrimSpace(fmt.Sprintf("%s %s", d.Stage, strings.Join(d.Why, "; "))))
+			w.drains = append(w.drains, strings.TrimSpace(fmt.Sprintf("%s %s", d.Stage, strings.Join(d.Why, "; "))))
 		},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -206,10 +206,10 @@ func (w *stage) questions() map[string]func(args []string) string {
 		"writes":    func([]string) string { return w.writes() },
 		"packet":    w.packet,
 		"led":       func([]string) string { return w.sky.leads() },
-		"told": func([]string) string {
+		"drains": func([]string) string {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return strings.Join(w.told, "\n")
+			return strings.Join(w.drains, "\n")
 		},
 	}
 }

@@ -27,7 +27,7 @@ var update = flag.Bool("update", false, "write what comes out into the stories o
 //	faults RATE             change the rate of failing data plane calls, and let the agent retry
 //	node WORDS              set the node state: cordoned, tainted, last (no other load balancer
 //	would be left), well
-//	drain [undo]            what fairlead drain tells the agent
+//	drain [undo]            what fairlead drain sends to the agent
 //	cloud STATE             set the behavior of the cloud webhook: answers, fails (500), hangs,
 //	refuses (to withdraw anything)
 //	restart                 stop the agent and start another
@@ -48,7 +48,7 @@ var update = flag.Bool("update", false, "write what comes out into the stories o
 func TestStories(t *testing.T) {
 	testkit.Stories(t, func(t *testing.T, path string) {
 		t.Parallel()
-		tell(t, path)
+		runStory(t, path)
 	})
 }
 
@@ -85,7 +85,7 @@ func script(all []step) string {
 	return b.String() + "\n"
 }
 
-func tell(t *testing.T, path string) {
+func runStory(t *testing.T, path string) {
 	archive, err := txtar.ParseFile(path)
 	if err != nil {
 		t.Fatal(err)

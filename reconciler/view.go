@@ -25,7 +25,7 @@ type View struct {
 	Held map[service.Key]desired.Frontend
 	// Refused contains the frontends that it rejects, and why.
 	Refused map[service.Key]string
-	// Announced contains the advertised routes, and since when.
+	// Announced contains the advertised routes, each with the time since which it is.
 	Announced map[route.Route]time.Time
 	// Withdrawing lists routes that are withdrawn but not confirmed. Leaving contains
 	// frontends that are still programmed although the plan does not include them.
@@ -68,7 +68,7 @@ func (l *Loop) waits(p *plan.Plan, failures map[string]error) string {
 		_, refused := l.refused[f.Key]
 		frontends[f.Key.String()] = true
 		switch {
-		case l.DataPlane == nil || held || refused || l.isHopeless(f.Key):
+		case l.DataPlane == nil || held || refused || l.isExhausted(f.Key):
 		case f.State == plan.AwaitingHealth:
 			return fmt.Sprintf("%s waits for the first health checks of its backends", f.Key)
 		case f.Want != nil:

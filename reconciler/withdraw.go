@@ -72,7 +72,7 @@ func (l *Loop) remove(p *plan.Plan, wanted map[service.Key]bool, failures map[st
 	maps.DeleteFunc(l.failed, func(k service.Key, f *failure) bool { return !wanted[k] && (len(f.wish.Backends) > 0 || !isHeld(k)) })
 	maps.DeleteFunc(l.leaving, func(k service.Key, _ *Leaving) bool { return wanted[k] || !isHeld(k) })
 	var shared lpm.Map[bool]
-	for _, r := range l.wished(p) {
+	for _, r := range l.advertisable(p) {
 		shared.Put(r.Prefix, true)
 	}
 	out := covering(l.withdrawing)

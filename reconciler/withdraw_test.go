@@ -173,8 +173,7 @@ func TestWithdrawsThoughTheDataPlaneCannotBeRead(t *testing.T) {
 }
 
 // A load balancer that stops keeps forwarding until all peers have confirmed the
-// withdrawal of its routes, but for at most DrainTimeout. The world's Linger is one
-// second.
+// withdrawal of its routes, but for at most DrainTimeout. Linger is one second.
 func TestStopsWhenConfirmed(t *testing.T) {
 	for name, c := range map[string]struct {
 		after, limit time.Duration
@@ -240,7 +239,7 @@ func TestDrainedWhenConfirmed(t *testing.T) {
 }
 
 // Routes of an earlier process are withdrawn if there is nothing to advertise.
-func TestTellsThatThereIsNothing(t *testing.T) {
+func TestWithdrawsRoutesOfEarlierProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, fake.New())
 		waits := web(1, 1)

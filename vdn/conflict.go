@@ -190,7 +190,7 @@ func (j *judge) overlap(p netip.Prefix) string {
 	return ""
 }
 
-// nextHop returns the gateway of a family, or an invalid address if there is none.
+// nextHop returns the gateway of a family, or an invalid address without one.
 func (p Peer) nextHop(is4 bool) netip.Addr {
 	for _, a := range p.NextHops {
 		if a.Is4() == is4 {

@@ -158,18 +158,18 @@ func (a Attachment) Continue(replaces []string) AttachmentRequest {
 // SameRequest returns an error if a request is not the one that created an attachment.
 func SameRequest(a Attachment, r AttachmentRequest) error {
 	object := "attachment " + a.ID
-	const mend = "delete it first, or use another interface"
+	const fix = "delete it first, or use another interface"
 	switch {
 	case a.Container != r.Container:
-		return conflict(object, "container", "belongs to container %s, not %s: %s", a.Container, r.Container, mend)
+		return conflict(object, "container", "belongs to container %s, not %s: %s", a.Container, r.Container, fix)
 	case a.Network != r.Network:
-		return conflict(object, "network", "is in network %s, not %s: %s", a.Network, r.Network, mend)
+		return conflict(object, "network", "is in network %s, not %s: %s", a.Network, r.Network, fix)
 	case a.Node != r.Node:
-		return conflict(object, "node", "is on node %s, not %s: %s", a.Node, r.Node, mend)
+		return conflict(object, "node", "is on node %s, not %s: %s", a.Node, r.Node, fix)
 	}
 	for _, asked := range r.Addresses {
 		if !a.Has(asked) {
-			return conflict(object, "addresses", "does not have address %s: %s", asked, mend)
+			return conflict(object, "addresses", "does not have address %s: %s", asked, fix)
 		}
 	}
 	return nil

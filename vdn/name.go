@@ -78,13 +78,13 @@ func (c *checker) prefix(field string, p netip.Prefix) bool {
 }
 
 // each checks that texts are valid and unique.
-func (c *checker) each(field string, all []string, right func(string) bool, mend string) {
+func (c *checker) each(field string, all []string, right func(string) bool, fix string) {
 	seen := map[string]bool{}
 	for i, s := range all {
 		at := index(field, i)
 		switch {
 		case !right(s):
-			c.add(at, "%q %s", s, mend)
+			c.add(at, "%q %s", s, fix)
 		case seen[s]:
 			c.add(at, "%q is duplicated: remove one", s)
 		}

@@ -161,7 +161,7 @@ func TestSlicesKeepTheirNumbers(t *testing.T) {
 	}
 }
 
-func TestAnOfferTellsWhatIsShared(t *testing.T) {
+func TestOfferListsSharedNetworks(t *testing.T) {
 	a, b := network("a", "10.1.0.0/24", "busan/c", "seoul/d", "b"), network("b", "10.2.0.0/24")
 	a.SharedWith = []string{"busan"}
 	up := Attachment{Network: "a", Phase: Up, Owner: "x/y", Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.7/24")}}
@@ -174,6 +174,6 @@ func TestAnOfferTellsWhatIsShared(t *testing.T) {
 		t.Errorf("-want +got:\n%s", d)
 	}
 	if o := OfferFor(s, "seoul", []Attachment{up}); len(o.Networks) != 0 {
-		t.Errorf("seoul is told %+v", o)
+		t.Errorf("the offer for seoul is %+v", o)
 	}
 }

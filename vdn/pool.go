@@ -13,7 +13,7 @@ type Pool struct {
 	ranges   []Range
 	reserved map[netip.Addr]string // the owners
 	taken    map[netip.Addr]bool
-	released map[netip.Addr]uint64 // since when
+	released map[netip.Addr]uint64 // the time of the release
 	queue    []release             // in order; stale if released differs
 	// next is the lowest address that may never have been used; at is the index of its
 	// range.

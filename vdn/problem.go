@@ -89,6 +89,6 @@ func conflict(object, field, format string, args ...any) *Problem {
 }
 
 // Missing returns a Problem for an object that does not exist.
-func Missing(object, mend string) *Problem {
-	return &Problem{Kind: NotFound, Object: object, Text: "not found: " + mend}
+func Missing(object, fix string) *Problem {
+	return &Problem{Kind: NotFound, Object: object, Text: "not found: " + fix}
 }

@@ -33,7 +33,7 @@ func broken(t *testing.T, change string) Network {
 	return n
 }
 
-func TestNetworksAreRefusedByFieldAndMend(t *testing.T) {
+func TestNetworkErrorsNameFieldAndFix(t *testing.T) {
 	for _, c := range []struct{ change, want string }{
 		{`{"name": "Science"}`, `network Science, name: "Science" is not a DNS label: use up to 63 lowercase`},
 		{`{"name": ""}`, `network , name: "" is not a DNS label`},
@@ -93,9 +93,9 @@ func TestNetworksAreRefusedByFieldAndMend(t *testing.T) {
 	}
 }
 
-// TestAllThatIsWrongIsToldAtOnce checks that all errors are reported and that each can be
+// TestAllErrorsAreReportedTogether checks that all errors are reported and that each can be
 // found.
-func TestAllThatIsWrongIsToldAtOnce(t *testing.T) {
+func TestAllErrorsAreReportedTogether(t *testing.T) {
 	err := broken(t, `{"mode": "x", "mtu": 3}`).Validate()
 	var p *Problem
 	if !errors.As(err, &p) || p.Field != "mode" || !strings.Contains(err.Error(), "; network science, mtu: ") {

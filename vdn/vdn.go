@@ -249,8 +249,8 @@ type View struct {
 // NodeView is a node with its last report.
 type NodeView struct {
 	NodeReport
-	// Heard is the time since its last report, in seconds.
-	Heard float64 `json:"heard"`
+	// ReportAge is the time since its last report, in seconds.
+	ReportAge float64 `json:"heard"`
 	// Alive means that its last report is recent.
 	Alive bool `json:"alive"`
 	// Rates are the rates of its counters between its last two reports.

@@ -246,7 +246,7 @@ func (r *Resolved) resolveSenders(p *parser) {
 	for _, text := range r.Agent.AcceptFrom {
 		s, err := source.ParseSelector(text)
 		if err != nil {
-			p.refuse("accept-from", "%v, or %q alone", err, AnySender)
+			p.refuse("accept-from", "%v; or use only %q", err, AnySender)
 			continue
 		}
 		r.AcceptFrom = append(r.AcceptFrom, s)

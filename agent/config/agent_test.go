@@ -57,7 +57,7 @@ func TestMistakesAreNamedWithTheirFlag(t *testing.T) {
 		"--gateway-api: requires":                                             func(a *Agent) { a.GatewayAPI = true },
 		"--role: proxy requires --kubernetes":                                 func(a *Agent) { a.Roles = []string{"proxy"} },
 		`--node-port-addresses: "eth0" is not a prefix`:                       func(a *Agent) { a.Roles, a.NodePortAddresses = []string{"proxy"}, []string{"eth0"} },
-		"primary stands alone":                                                func(a *Agent) { a.Roles, a.NodePortAddresses = []string{"proxy"}, []string{"10.0.0.0/8", "primary"} },
+		"primary cannot be combined with prefixes":                            func(a *Agent) { a.Roles, a.NodePortAddresses = []string{"proxy"}, []string{"10.0.0.0/8", "primary"} },
 		`--health-address: "10256" is not an address`:                         func(a *Agent) { a.Roles, a.Health = []string{"proxy"}, "10256" },
 		"--sync-max-delay: 1ms is not between":                                func(a *Agent) { a.Roles, a.MaxDelay = []string{"proxy"}, time.Millisecond },
 		"--require-class: requires":                                           func(a *Agent) { a.RequireClass = true },
@@ -106,12 +106,12 @@ func TestMistakesAreNamedWithTheirFlag(t *testing.T) {
 	}
 }
 
-func TestAllMistakesAreToldAtOnce(t *testing.T) {
+func TestAllErrorsAreReportedTogether(t *testing.T) {
 	a := onLoopback(t)
 	a.Mode, a.AS = "fast", 0
 	_, err := a.Resolve()
 	if err == nil || !strings.Contains(err.Error(), "--xdp-mode") || !strings.Contains(err.Error(), "--local-asn") {
-		t.Errorf("error %v tells not both", err)
+		t.Errorf("error %v does not name both flags", err)
 	}
 }
 

@@ -40,7 +40,7 @@ func (r *Resolved) resolveProxy(p *parser) {
 		case text == primary && len(r.NodePortAddresses) == 1:
 			return
 		case text == primary:
-			p.refuse("node-port-addresses", "%s stands alone", primary)
+			p.refuse("node-port-addresses", "%s cannot be combined with prefixes", primary)
 		case err != nil:
 			p.refuse("node-port-addresses", "%q is not a prefix, as in 10.0.0.0/8, nor %s", text, primary)
 		default:

@@ -102,20 +102,20 @@ type Router struct {
 	// HashSeed must be the same on several routers so that they hash alike; 0: the
 	// kernel's own.
 	HashSeed uint32
-	// Beside lists the protocols ("bgp", "bird", or a number) of another routing daemon
-	// for whose routes to install resilient shadow routes.
-	Beside []string
+	// ShadowProtocols lists the protocols ("bgp", "bird", or a number) of another routing
+	// daemon for whose routes to install resilient shadow routes.
+	ShadowProtocols []string
 }
 
 // ResolvedRouter is a valid Router, parsed.
 type ResolvedRouter struct {
 	Router
-	RouterID  netip.Addr
-	Peers     []Peer
-	Balancers []netip.Prefix
-	Accept    []netip.Prefix
-	Beside    []uint8
-	Password  string
+	RouterID        netip.Addr
+	Peers           []Peer
+	Balancers       []netip.Prefix
+	Accept          []netip.Prefix
+	ShadowProtocols []uint8
+	Password        string
 }
 
 // Resolve validates and parses the configuration. It reports all errors together.
@@ -124,18 +124,18 @@ func (c Router) Resolve() (*ResolvedRouter, error) {
 	r := &ResolvedRouter{
 		Router: c, Peers: p.peers(c.Peers, c.AS),
 		Balancers: p.prefixes("listen-range", c.Balancers), Password: p.password(c.PasswordFile),
-		Accept: p.prefixes("accept-prefixes", c.Accept), Beside: p.protocols("shadow-protocol", c.Beside),
+		Accept: p.prefixes("accept-prefixes", c.Accept), ShadowProtocols: p.protocols("shadow-protocol", c.ShadowProtocols),
 	}
 	switch peers := len(c.Peers) + len(c.Balancers); {
-	case peers == 0 && len(c.Beside) == 0:
+	case peers == 0 && len(c.ShadowProtocols) == 0:
 		p.refuse("peer", "required: set a reflector (--peer), the prefix from which load balancers connect (--listen-range), or the protocol whose routes to make resilient (--shadow-protocol)")
-	case peers > 0 && len(c.Beside) > 0:
+	case peers > 0 && len(c.ShadowProtocols) > 0:
 		p.refuse("shadow-protocol", "cannot be combined with --peer or --listen-range: the other daemon has the BGP sessions")
 	}
 	if c.MaxClients < 0 {
 		p.refuse("max-clients", "%d is negative; 0 means unlimited", c.MaxClients)
 	}
-	if len(c.Beside) == 0 {
+	if len(c.ShadowProtocols) == 0 {
 		p.as(c.AS)
 		r.RouterID = p.routerID(c.RouterID)
 	}
@@ -160,7 +160,7 @@ func (p *parser) protocols(flag string, texts []string) []uint8 {
 			number, known = uint8(n), true // 1 to 4 are reserved for the kernel and the administrator
 		}
 		if !known {
-			p.refuse(flag, "%q is no routing daemon's protocol: bgp (FRR), bird, or the number that ip route shows", text)
+			p.refuse(flag, "%q is not the protocol of a routing daemon: use bgp (FRR), bird, or the number that ip route shows", text)
 		}
 		all = append(all, number)
 	}

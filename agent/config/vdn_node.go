@@ -69,13 +69,13 @@ func (c VDNNode) Resolve() (*ResolvedVDNNode, error) {
 	r.uplinks(p, c.Uplinks)
 	switch {
 	case !slices.Contains([]string{MeansKernel, MeansOpenVSwitch}, c.Means):
-		p.refuse("enforcer", "%q is none: use %s or %s", c.Means, MeansKernel, MeansOpenVSwitch)
+		p.refuse("enforcer", "%q is not an enforcer: use %s or %s", c.Means, MeansKernel, MeansOpenVSwitch)
 	case c.Means == MeansOpenVSwitch && c.Bridge == "":
-		p.refuse("bridge", "means %s needs one: name a bridge of Open vSwitch that is for this alone", c.Means)
+		p.refuse("bridge", "required for enforcer %s: name an Open vSwitch bridge that is used for nothing else", c.Means)
 	case c.Means == MeansOpenVSwitch && c.Gateway:
-		p.refuse("gateway", "means %s does not work on gateways: use %s", c.Means, MeansKernel)
+		p.refuse("gateway", "enforcer %s does not work on gateways: use %s", c.Means, MeansKernel)
 	case c.Means == MeansKernel && c.Bridge != "":
-		p.refuse("bridge", "means %s has none: leave it out, or use means %s", c.Means, MeansOpenVSwitch)
+		p.refuse("bridge", "not supported by enforcer %s: remove it, or use enforcer %s", c.Means, MeansOpenVSwitch)
 	}
 	return r, p.err()
 }
@@ -85,7 +85,7 @@ func (r *ResolvedVDNNode) uplinks(p *parser, all []string) {
 		device, rate, ok := strings.Cut(text, "=")
 		parsed, err := vdn.ParseRate(rate)
 		if !ok || device == "" || err != nil || parsed == 0 {
-			p.refuse("uplink", "%q is none: write a device and what it carries, eth1=1G", text)
+			p.refuse("uplink", "%q is not an uplink: set a device and its rate, such as eth1=1G", text)
 			continue
 		}
 		if slices.ContainsFunc(r.Uplinks, func(u vdn.Uplink) bool { return u.Device == device }) {
@@ -95,6 +95,6 @@ func (r *ResolvedVDNNode) uplinks(p *parser, all []string) {
 		r.Uplinks = append(r.Uplinks, vdn.Uplink{Device: device, Rate: parsed})
 	}
 	if len(all) == 0 {
-		p.refuse("uplink", "none: name the devices whose rate networks share, eth1=1G")
+		p.refuse("uplink", "required: list the devices whose rate networks share, such as eth1=1G")
 	}
 }

@@ -17,15 +17,15 @@ func TestVDNNode(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	for want, change := range map[string]func(*VDNNode){
-		"uplink: none":                    func(c *VDNNode) { c.Uplinks = nil },
-		`"eth1" is none`:                  func(c *VDNNode) { c.Uplinks = []string{"eth1"} },
-		`"eth1=fast" is none`:             func(c *VDNNode) { c.Uplinks = []string{"eth1=fast"} },
-		`"eth1=0" is none`:                func(c *VDNNode) { c.Uplinks = []string{"eth1=0"} },
-		"eth1 is listed twice":            func(c *VDNNode) { c.Uplinks = []string{"eth1=1G", "eth1=2G"} },
-		`enforcer: "magic" is none`:       func(c *VDNNode) { c.Means = "magic" },
-		"bridge: means openvswitch needs": func(c *VDNNode) { c.Means = MeansOpenVSwitch },
-		"does not work on gateways":       func(c *VDNNode) { c.Means, c.Bridge, c.Gateway = MeansOpenVSwitch, "br0", true },
-		"bridge: means kernel has none":   func(c *VDNNode) { c.Bridge = "br0" },
+		"uplink: required":                          func(c *VDNNode) { c.Uplinks = nil },
+		`"eth1" is not an uplink`:                   func(c *VDNNode) { c.Uplinks = []string{"eth1"} },
+		`"eth1=fast" is not an uplink`:              func(c *VDNNode) { c.Uplinks = []string{"eth1=fast"} },
+		`"eth1=0" is not an uplink`:                 func(c *VDNNode) { c.Uplinks = []string{"eth1=0"} },
+		"eth1 is listed twice":                      func(c *VDNNode) { c.Uplinks = []string{"eth1=1G", "eth1=2G"} },
+		`"magic" is not an enforcer`:                func(c *VDNNode) { c.Means = "magic" },
+		"bridge: required for enforcer openvswitch": func(c *VDNNode) { c.Means = MeansOpenVSwitch },
+		"does not work on gateways":                 func(c *VDNNode) { c.Means, c.Bridge, c.Gateway = MeansOpenVSwitch, "br0", true },
+		"bridge: not supported by enforcer kernel":  func(c *VDNNode) { c.Bridge = "br0" },
 	} {
 		c := good
 		change(&c)

@@ -8,9 +8,9 @@ import (
 	"github.com/fairlead/fairlead/lab/pki"
 )
 
-// TestVDNCertificateIsReadAnew checks that a renewed certificate is used without a
+// TestVDNCertificateIsReloaded checks that a renewed certificate is used without a
 // restart.
-func TestVDNCertificateIsReadAnew(t *testing.T) {
+func TestVDNCertificateIsReloaded(t *testing.T) {
 	a, err := pki.New(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -41,7 +41,7 @@ func (e exam) agent(a Agent) {
 		e.add("problems", Degraded, fmt.Sprintf("%d problems: %s", len(a.Problems), some(a.Problems)), "fairlead status -o json --socket "+a.Socket+" | jq .problems")
 	}
 	if len(a.Degraded) > 0 {
-		e.add("degraded", Degraded, some(a.Degraded), "docs/kernel-features.md says which kernels have it; fairlead status --socket "+a.Socket)
+		e.add("degraded", Degraded, some(a.Degraded), "see docs/kernel-features.md for the kernels that have it; fairlead status --socket "+a.Socket)
 	}
 	if len(a.Warnings) > 0 {
 		e.add("data-plane", Degraded, some(a.Warnings), "fairlead status --socket "+a.Socket)

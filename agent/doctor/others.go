@@ -113,8 +113,8 @@ func checkKubeProxyChains(e exam) {
 	case len(chains) == 0:
 		e.add("kube-proxy-rules", OK, "kube-proxy has no rules here", "")
 	case e.Has(Proxy):
-		e.add("kube-proxy-rules", Degraded, "kube-proxy's rules are in place ("+strings.Join(chains, ", ")+"): what the service proxy leaves alone they translate, "+
-			"and after kube-proxy has ended they point to stale endpoints", fix)
+		e.add("kube-proxy-rules", Degraded, "kube-proxy's rules are in place ("+strings.Join(chains, ", ")+"): they translate the traffic that the service proxy does not handle, "+
+			"and point to stale endpoints once kube-proxy has exited", fix)
 	default:
 		e.add("kube-proxy-rules", Info, "kube-proxy's rules are in place ("+strings.Join(chains, ", ")+"): they serve Services to this node's clients", "")
 	}

@@ -71,7 +71,7 @@ func parse(args []string) command {
 }
 
 // merge prints the results of nodes as one. A node whose result is unreadable has failed,
-// and its error is returned by whoever ran it.
+// and its error is returned by the command that ran it.
 func (c command) merge(out io.Writer, nodes []string, answers []bytes.Buffer) error {
 	switch c.format {
 	case status.Table, status.Wide:

@@ -124,7 +124,7 @@ func (q query) once(ctx context.Context, c command, out io.Writer) error {
 	return errors.Join(append(errs, c.merge(out, nodes, answers))...)
 }
 
-// stream runs a command that goes on until ctx ends, each line after the node's name if
+// stream runs a command until ctx ends and prints each line after the node's name if
 // there is more than one node.
 func (q query) stream(ctx context.Context, args []string, out io.Writer) error {
 	var mu sync.Mutex

@@ -151,11 +151,11 @@ func TestEveryMetricIsReadOffTheStatus(t *testing.T) {
 }
 
 // Metrics that do not apply to a role are omitted.
-func TestARouterTellsOfRoutesAlone(t *testing.T) {
+func TestRouterHasOnlyRouteMetrics(t *testing.T) {
 	got := scrape(t, status.Status{Role: status.RoleRouter, Services: []status.Service{{ID: "a/b"}}})
 	for _, not := range []string{"fairlead_drain", "fairlead_service_", "fairlead_proxy", "fairlead_dsr", "fairlead_dropped"} {
 		if strings.Contains(got, "\n"+not) {
-			t.Errorf("a router tells of %s", not)
+			t.Errorf("a router has metric %s", not)
 		}
 	}
 }

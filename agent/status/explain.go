@@ -119,7 +119,7 @@ func (s *explainer) judge(v *Verdict, svc Service) {
 		v.say(r.Rule, r.Reason)
 		return
 	}
-	s.heard(v, r.Layer2)
+	s.received(v, r.Layer2)
 }
 
 // frontendsLet reports whether a frontend of the address is programmed. If none is, the
@@ -150,21 +150,21 @@ func (s Status) frontendsLet(v *Verdict, svc Service) bool {
 	return false
 }
 
-// heard reports a positive verdict if anyone receives the route: a BGP peer, or hosts on
+// received reports a positive verdict if anyone receives the route: a BGP peer, or hosts on
 // a segment.
-func (s Status) heard(v *Verdict, onSegment *Layer2) {
+func (s Status) received(v *Verdict, onSegment *Layer2) {
 	mode := v.Attributes.Mode
-	told := Status{Peers: slices.DeleteFunc(slices.Clone(s.Peers), func(p advertise.Peer) bool {
+	receivers := Status{Peers: slices.DeleteFunc(slices.Clone(s.Peers), func(p advertise.Peer) bool {
 		bgp := p.AS != 0 // otherwise a layer-2 member or a cloud
 		return bgp && !mode.Has(route.ModeBGP) || !bgp && (mode == route.ModeBGP || onSegment != nil) ||
 			v.Attributes.Peers != "" && !v.Attributes.Peers.Has(p.Name)
 	})}
-	down, up := told.peersDown()
+	down, up := receivers.peersDown()
 	switch {
-	case len(told.Peers) == 0 && onSegment != nil && onSegment.State == "owner":
+	case len(receivers.Peers) == 0 && onSegment != nil && onSegment.State == "owner":
 		v.Advertised = true
 		v.say(RuleAdvertised, onSegment.Reason)
-	case len(told.Peers) == 0 && onSegment != nil:
+	case len(receivers.Peers) == 0 && onSegment != nil:
 		v.say(RuleStandby, onSegment.Reason)
 		return
 	case up == 0:
@@ -172,7 +172,7 @@ func (s Status) heard(v *Verdict, onSegment *Layer2) {
 		return
 	default:
 		v.Advertised = true
-		v.say(RuleAdvertised, fmt.Sprintf("%d of %d peers receive it", up, len(told.Peers)))
+		v.say(RuleAdvertised, fmt.Sprintf("%d of %d peers receive it", up, len(receivers.Peers)))
 	}
 	if len(down) > 0 {
 		v.Notes = append(v.Notes, "not received by: "+strings.Join(down, ", "))

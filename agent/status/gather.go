@@ -38,7 +38,7 @@ type Agent struct {
 	DataPlane dataplane.DataPlane
 	// DSRAgent returns the state of the DSR agent.
 	DSRAgent func() (dsr.State, error)
-	// ServiceProxy is nil if there is none.
+	// ServiceProxy is nil without a service proxy.
 	ServiceProxy func() ServiceProxy
 	Announcer    advertise.Announcer
 	// Cloud is nil without a cloud. Its peers do not affect readiness.
@@ -47,8 +47,8 @@ type Agent struct {
 	Layer2 segment
 	// PeersUnknown means that the agent's peers are not known yet.
 	PeersUnknown bool
-	// ProxySync returns when the service proxy last wrote everything, and since when
-	// something is pending. May be nil.
+	// ProxySync returns when the service proxy last wrote everything, and the
+	// time since which something is pending. May be nil.
 	ProxySync func() (last, waits time.Time)
 	// NodeKeys returns the keys for packets between nodes, and what is wrong with them.
 	// May be nil.

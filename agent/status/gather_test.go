@@ -142,7 +142,7 @@ func TestEveryRouteHasItsReason(t *testing.T) {
 	}
 }
 
-func TestBackendsTellHealthServiceAndTraffic(t *testing.T) {
+func TestBackendsReportHealthServiceAndTraffic(t *testing.T) {
 	s, err := scene(t).Gather(eleven).Only("web")
 	if err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func TestNeverUp(t *testing.T) {
 	}
 }
 
-func TestProblemsTellInputAndFailures(t *testing.T) {
+func TestProblemsReportInputAndFailures(t *testing.T) {
 	s := scene(t).Gather(eleven)
 	if len(s.Problems) != 3 || s.Problems[0].Object != "Service default/bad" || s.Problems[2].Object != "TCP 10.1.1.3:80" ||
 		s.Problems[1].String() != "double.yaml:1: Service default/double: Service default/web already has TCP 10.1.1.1:80 (web.yaml:1) and is older: give one of the two another address or port" {
@@ -197,7 +197,7 @@ func TestProblemsTellInputAndFailures(t *testing.T) {
 	a := scene(t)
 	a.DataPlane = brokenCounters{a.DataPlane}
 	if s := a.Gather(eleven); !strings.Contains(s.Problems[1].Message, "counters unreadable") {
-		t.Errorf("problems %v do not tell of the counters", s.Problems)
+		t.Errorf("problems %v do not mention the counters", s.Problems)
 	}
 }
 
@@ -235,14 +235,14 @@ func TestARouteForNoPeerIsNotAnnounced(t *testing.T) {
 	}
 }
 
-// TestServiceIsToldFromWhatIsHeld checks that the status shows what is programmed, not
+// TestServiceReportsWhatIsProgrammed checks that the status shows what is programmed, not
 // what is desired.
-func TestServiceIsToldFromWhatIsHeld(t *testing.T) {
+func TestServiceReportsWhatIsProgrammed(t *testing.T) {
 	a := scene(t)
 	view := *a.View()
 	web := service.Key{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: service.TCP}
 	held := view.Held[web]
-	for wished, c := range map[uint32]struct {
+	for weight, c := range map[uint32]struct {
 		held     []service.Backend
 		in       bool
 		weight   uint32
@@ -259,7 +259,7 @@ func TestServiceIsToldFromWhatIsHeld(t *testing.T) {
 		view.Held = map[service.Key]desired.Frontend{web: held}
 		for i := range view.Plan.Frontends {
 			if f := &view.Plan.Frontends[i]; f.Key == web {
-				f.Backends[0].Weight = wished
+				f.Backends[0].Weight = weight
 			}
 		}
 		a.View = func() *reconciler.View { return &view }
@@ -268,8 +268,8 @@ func TestServiceIsToldFromWhatIsHeld(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := one.Services[0].Frontends[0].Backends[0]
-		if b.Weight != wished || b.InService != c.in || b.ProgrammedWeight != c.weight || b.Draining != c.draining {
-			t.Errorf("asked for weight %d, held %v: %+v", wished, c.held, b)
+		if b.Weight != weight || b.InService != c.in || b.ProgrammedWeight != c.weight || b.Draining != c.draining {
+			t.Errorf("desired weight %d, programmed %v: %+v", weight, c.held, b)
 		}
 	}
 }
@@ -300,7 +300,7 @@ func serverScene(t *testing.T) Agent {
 	return a
 }
 
-func TestDSRAgentTellsWhatItServes(t *testing.T) {
+func TestDSRAgentReportsItsServices(t *testing.T) {
 	s := serverScene(t).Gather(eleven)
 	if s.DataPlane != nil || len(s.Peers) != 0 || len(s.Routes) != 0 {
 		t.Errorf("data plane %v, peers %v, routes %v; want none", s.DataPlane, s.Peers, s.Routes)
@@ -367,7 +367,7 @@ func TestDSRAgentIsNotNeededIfRepliesReturn(t *testing.T) {
 	}
 }
 
-func TestDSRAgentTellsItsFailures(t *testing.T) {
+func TestDSRAgentReportsItsFailures(t *testing.T) {
 	a := serverScene(t)
 	state := a.DSRAgent
 	a.DSRAgent = func() (dsr.State, error) {

@@ -109,8 +109,8 @@ func moment(then, now time.Time) string {
 	return fmt.Sprintf("%s (%s ago)", then.UTC().Format(time.RFC3339), age(then, now))
 }
 
-// staleServices returns since when Services, "namespace/name", are stale: since the
-// earliest of their objects is.
+// staleServices returns the time since which Services, "namespace/name", are stale: that
+// of the earliest of their objects.
 func staleServices(all []source.Stale) map[string]time.Time {
 	since := map[string]time.Time{}
 	for _, o := range all {

@@ -54,7 +54,7 @@ func TestManyServices(t *testing.T) {
 	for _, line := range strings.Split(tableOf(t, a.Gather(eleven).ServicesView())+tableOf(t, a.Gather(eleven).RoutesView())+text, "\n") {
 		for _, word := range strings.Fields(line) {
 			if word = strings.TrimSuffix(word, ":"); strings.HasPrefix(word, "10.2.") && strings.Count(line, word) > 2 {
-				t.Fatalf("%s is in %q again and again", word, line)
+				t.Fatalf("%s is in %q more than twice", word, line)
 			}
 		}
 	}

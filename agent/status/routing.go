@@ -27,8 +27,8 @@ type Routing struct {
 
 	Started time.Time
 	Peers   func() []advertise.Peer
-	// Heard returns the routes that the peers advertise.
-	Heard func() ([]advertise.RouteSet, error)
+	// Received returns the routes that the peers advertise.
+	Received func() ([]advertise.RouteSet, error)
 	// Table is the kernel's table; nil on a reflector.
 	Table KernelTable
 	// Degraded lists the optional kernel features that the router runs without. May be
@@ -59,14 +59,14 @@ func (r Routing) Gather(now time.Time) Status {
 			s.Problems = append(s.Problems, problem.Problem{Object: object, Message: err.Error()})
 		}
 	}
-	heard, err := r.Heard()
+	received, err := r.Received()
 	problem("BGP table", err)
 	if r.Degraded != nil {
 		s.Degraded = r.Degraded()
 	}
-	s.Problems = append(s.Problems, r.refusals(heard)...)
+	s.Problems = append(s.Problems, r.refusals(received)...)
 	if r.Table == nil {
-		s.Routes = paths(heard)
+		s.Routes = paths(received)
 		return s.complete()
 	}
 	table, err := r.Table.List()
@@ -74,7 +74,7 @@ func (r Routing) Gather(now time.Time) Status {
 	problem("kernel table", r.Table.Failed())
 	faults := r.Table.Faults()
 	s.Problems = append(s.Problems, degraded(faults)...)
-	s.Table, s.Routes = table, installed(heard, table, faults)
+	s.Table, s.Routes = table, installed(received, table, faults)
 	return s.complete()
 }
 
@@ -104,8 +104,8 @@ const namedRefusals = 20
 
 // refusals lists the prefixes that are not accepted, and those whose next hops do not get
 // the advertised shares.
-func (r Routing) refusals(heard []advertise.RouteSet) (problems []problem.Problem) {
-	for _, set := range heard {
+func (r Routing) refusals(received []advertise.RouteSet) (problems []problem.Problem) {
+	for _, set := range received {
 		if set.Uneven != "" && len(problems) < namedRefusals {
 			problems = append(problems, problem.Problem{Object: "route " + set.Prefix.String(), Message: set.Uneven})
 		}
@@ -128,9 +128,9 @@ func (r Routing) refusals(heard []advertise.RouteSet) (problems []problem.Proble
 }
 
 // paths returns the routes that a reflector received.
-func paths(heard []advertise.RouteSet) []Route {
+func paths(received []advertise.RouteSet) []Route {
 	var routes []Route
-	for _, set := range heard {
+	for _, set := range received {
 		for _, nextHop := range set.NextHops {
 			routes = append(routes, Route{Prefix: set.Prefix, NextHop: nextHop, Advertised: true})
 		}
@@ -141,7 +141,7 @@ func paths(heard []advertise.RouteSet) []Route {
 
 // installed returns the routes that a router's kernel has, and those that were received
 // but are not in the kernel.
-func installed(heard []advertise.RouteSet, table []router.Route, faults []router.Fault) []Route {
+func installed(received []advertise.RouteSet, table []router.Route, faults []router.Fault) []Route {
 	var routes []Route
 	why := make(map[netip.Prefix]string, len(faults))
 	for _, f := range faults {
@@ -154,7 +154,7 @@ func installed(heard []advertise.RouteSet, table []router.Route, faults []router
 			routes = append(routes, Route{Prefix: r.Prefix, NextHop: h.Gateway, Advertised: true})
 		}
 	}
-	for _, set := range heard {
+	for _, set := range received {
 		for _, nextHop := range missing(set, held[set.Prefix]) {
 			routes = append(routes, Route{Prefix: set.Prefix, NextHop: nextHop, Reason: "not yet installed in the kernel"})
 		}

@@ -33,7 +33,7 @@ func kernelRoute(prefix string, group uint32, gateways ...string) router.Route {
 func routed(role string, faults ...router.Fault) Routing {
 	r := Routing{
 		Version: "v1", Kernel: "Linux 6.1", Node: "router1", Role: role, Started: eleven, Peers: peers{}.Peers,
-		Heard: func() ([]advertise.RouteSet, error) {
+		Received: func() ([]advertise.RouteSet, error) {
 			return []advertise.RouteSet{
 				set("10.1.1.0/24", "10.0.0.105", "10.0.0.106"), set("10.1.2.0/24", "10.9.9.9"), set("10.1.3.0/24", "10.8.0.1"),
 			}, nil
@@ -71,7 +71,7 @@ func words(routes []Route) []string {
 	return all
 }
 
-func TestRouterTellsWhatItsKernelHolds(t *testing.T) {
+func TestRouterReportsKernelRoutes(t *testing.T) {
 	want := []string{
 		"10.1.1.0/24 10.0.0.105 true", "10.1.1.0/24 10.0.0.106 true",
 		"10.1.2.0/24 10.9.9.9 false not yet installed in the kernel", "10.1.3.0/24 10.0.0.1 true",
@@ -131,11 +131,11 @@ func TestEachRouteThatFailsIsAProblem(t *testing.T) {
 	}
 }
 
-func TestRouterTellsWhatItRefuses(t *testing.T) {
+func TestRouterReportsRejectedRoutes(t *testing.T) {
 	r := routed(RoleRouter)
 	uneven := set("10.1.1.0/24", "10.0.0.105", "10.0.0.106")
 	uneven.Uneven = "10.0.0.105 has a bandwidth and 10.0.0.106 does not"
-	r.Heard = func() ([]advertise.RouteSet, error) { return []advertise.RouteSet{uneven}, nil }
+	r.Received = func() ([]advertise.RouteSet, error) { return []advertise.RouteSet{uneven}, nil }
 	many := map[netip.Prefix]string{netip.MustParsePrefix("0.0.0.0/0"): "never"}
 	for i := range 25 {
 		many[netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 32)] = "outside"
@@ -154,7 +154,7 @@ func TestRouterTellsWhatItRefuses(t *testing.T) {
 	}
 }
 
-func TestReflectorTellsWhatItHeard(t *testing.T) {
+func TestReflectorReportsReceivedRoutes(t *testing.T) {
 	s := routed(RoleReflector).Gather(eleven)
 	want := []string{
 		"10.1.1.0/24 10.0.0.105 true", "10.1.1.0/24 10.0.0.106 true", "10.1.2.0/24 10.9.9.9 true", "10.1.3.0/24 10.8.0.1 true",

@@ -5,7 +5,7 @@ package status
 type Sheet struct {
 	Value any
 	Lines []string
-	// Head and Rows form the table; without Head there is none.
+	// Head and Rows form the table; without Head, no table is printed.
 	Head []string
 	Rows [][]string
 }

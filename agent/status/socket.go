@@ -97,7 +97,7 @@ func Handler(get func() Status, more ...Endpoint) http.Handler {
 }
 
 // Find returns the socket in a directory on which a process answers. If there are
-// several, the error lists them; if there is none, it returns the agent's socket, so that
+// several, the error lists them; without one, it returns the agent's socket, so that
 // connecting fails with a suitable error.
 func Find(ctx context.Context, dir string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(dir, "*.sock"))

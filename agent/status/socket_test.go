@@ -65,7 +65,7 @@ func TestNoAgent(t *testing.T) {
 	check := func(what string) {
 		_, err := Fetch(t.Context(), path)
 		if !errors.Is(err, ErrNoAgent) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "--socket") {
-			t.Errorf("%s: error %v does not name the socket and the mend", what, err)
+			t.Errorf("%s: error %v does not name the socket and the fix", what, err)
 		}
 	}
 	check("no file")
@@ -172,7 +172,7 @@ func TestSomebodyElsesSocket(t *testing.T) {
 	go other.Serve(l)
 	t.Cleanup(func() { other.Close() })
 	if _, err := Fetch(t.Context(), path); err == nil || !strings.Contains(err.Error(), "404") {
-		t.Errorf("error %v does not tell what was answered", err)
+		t.Errorf("error %v does not contain the response", err)
 	}
 }
 
@@ -204,7 +204,7 @@ func TestEndpoints(t *testing.T) {
 	go func() {
 		done <- Answer(ctx, l, func() Status { return Status{Node: "n"} },
 			Endpoint{"POST /v1/echo", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })},
-			Endpoint{"GET /v1/no", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "not now: mend it", 400) })})
+			Endpoint{"GET /v1/no", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "not now: fix it", 400) })})
 	}()
 	defer func() {
 		cancel()
@@ -223,7 +223,7 @@ func TestEndpoints(t *testing.T) {
 	if b, err := io.ReadAll(body); string(b) != "hello" || err != nil {
 		t.Errorf("echo: %q, %v", b, err)
 	}
-	for target, want := range map[string]string{"/v1/no": "not now: mend it", "/v1/nothing?x=1": "does not know /v1/nothing: it is of another role"} {
+	for target, want := range map[string]string{"/v1/no": "not now: fix it", "/v1/nothing?x=1": "does not know /v1/nothing: it is of another role"} {
 		if _, err := Ask(ctx, path, http.MethodGet, target, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", target, err)
 		}

@@ -96,7 +96,7 @@ type Service struct {
 	Check           service.CheckKind `json:"check,omitempty"`
 	// Origin is where it was read: "web.yaml:12".
 	Origin string `json:"origin,omitempty"`
-	// StaleSince is since when a change of the Service, or of one of its EndpointSlices,
+	// StaleSince is the time since which a change of the Service, or of one of its EndpointSlices,
 	// has been rejected; zero if none is.
 	StaleSince time.Time  `json:"staleSince,omitzero"`
 	Frontends  []Frontend `json:"frontends"`

@@ -375,7 +375,7 @@ func (v routes) table(t *table) {
 		v.kernel(t)
 		return
 	case RoleReflector:
-		v.heard(t)
+		v.received(t)
 		return
 	}
 	marked := slices.ContainsFunc(v.list, func(r Route) bool { return r.Attributes != route.Attributes{} })
@@ -392,7 +392,7 @@ func (v routes) table(t *table) {
 	v.answers(t)
 }
 
-func (v routes) heard(t *table) {
+func (v routes) received(t *table) {
 	t.head("PREFIX", "NEXT HOP")
 	for _, r := range v.list {
 		t.row(r.Prefix.String(), address(r.NextHop))

@@ -24,7 +24,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // eleven is the current time of all golden files.
 var eleven = time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC)

@@ -108,7 +108,7 @@ func (s Status) WithdrawingPrefixes() (n int) {
 	return n
 }
 
-// withdrawingWords summarizes the pending withdrawals; empty if there are none.
+// withdrawingWords summarizes the pending withdrawals; empty without any.
 func (s Status) withdrawingWords() string {
 	if len(s.Withdrawing) == 0 {
 		return ""

@@ -179,11 +179,11 @@ type agent struct {
 	source  source.Source
 	cluster *kube.Source // if the Services come from a cluster
 	begun   *ahead       // in that case, the source
-	// peersTold means that the cluster's BGPPeers are known.
-	peersTold atomic.Bool
-	prober    *probe.Prober
-	loop      *reconciler.Loop
-	keys      *nodeKeys // may be nil
+	// peersKnown means that the cluster's BGPPeers are known.
+	peersKnown atomic.Bool
+	prober     *probe.Prober
+	loop       *reconciler.Loop
+	keys       *nodeKeys // may be nil
 }
 
 // open creates the components. It starts with the socket, so that another agent that has
@@ -246,7 +246,7 @@ func (a *agent) open() (err error) {
 // openBalancer creates the components that advertise, probe and forward.
 func (a *agent) openBalancer(loop *reconciler.Config) error {
 	loop.Prober, loop.Taken = a.prober, a.taken
-	a.tellDrains(loop)
+	a.reportDrains(loop)
 	if a.speaker != nil {
 		loop.Announcer = advertise.Only(route.ModeBGP, a.speaker)
 	}
@@ -383,15 +383,15 @@ func (a *agent) close() error {
 	return errors.Join(errs...)
 }
 
-func (a *agent) status() status.Status { return a.teller().Gather(time.Now()) }
+func (a *agent) status() status.Status { return a.statusSource().Gather(time.Now()) }
 
-func (a *agent) ready() status.Readiness { return a.teller().Ready(time.Now()) }
+func (a *agent) ready() status.Readiness { return a.statusSource().Ready(time.Now()) }
 
-// teller returns the source of the agent's status.
-func (a *agent) teller() status.Agent {
+// statusSource returns the source of the agent's status.
+func (a *agent) statusSource() status.Agent {
 	s := status.Agent{
 		Version: version.String(), Kernel: version.Kernel(), Node: a.config.Node, Role: strings.Join(a.config.Roles, ", "),
-		Started: a.started, Lacks: a.lacks, Degraded: a.degraded, PeersUnknown: a.speaker != nil && a.config.Agent.Kubernetes && !a.peersTold.Load(),
+		Started: a.started, Lacks: a.lacks, Degraded: a.degraded, PeersUnknown: a.speaker != nil && a.config.Agent.Kubernetes && !a.peersKnown.Load(),
 	}
 	if a.loop != nil {
 		s.View = a.loop.View

@@ -49,7 +49,7 @@ func TestASourceThatBegunAhead(t *testing.T) {
 			from <- 3
 			synctest.Wait()
 			if !slices.Equal(got, []byte{2, 3}) {
-				t.Errorf("told of %d, want 2, 3", got)
+				t.Errorf("received %d, want 2, 3", got)
 			}
 			if gives {
 				close(from)

@@ -70,7 +70,7 @@ func (c *capturer) check() (err error) {
 			continue
 		}
 		if *f.to, err = netip.ParseAddr(f.text); err != nil {
-			return fmt.Errorf("--%s: %q is no address", flag, f.text)
+			return fmt.Errorf("--%s: %q is not an IP address", flag, f.text)
 		}
 	}
 	if !c.o.Before && !c.o.After {
@@ -126,7 +126,7 @@ func copyBlocks(ctx context.Context, out io.Writer, in io.Reader) (frames int, l
 		if err == nil {
 			size := binary.LittleEndian.Uint32(block[4:])
 			if size < head+4 || size > most {
-				return frames, lost, fmt.Errorf("the agent sends what is no capture: a block of %d bytes", size)
+				return frames, lost, fmt.Errorf("invalid capture from the agent: a block of %d bytes", size)
 			}
 			block = append(block, make([]byte, size-head)...)
 			_, err = io.ReadFull(in, block[head:])

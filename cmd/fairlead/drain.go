@@ -123,8 +123,8 @@ func (a *agent) answerDrain(s *stream, r *http.Request) error {
 	return json.NewEncoder(s).Encode(map[string]bool{"drain": !undo})
 }
 
-// tellDrains reports a loop's drains as Events, in a cluster.
-func (a *agent) tellDrains(loop *reconciler.Config) {
+// reportDrains reports a loop's drains as Events, in a cluster.
+func (a *agent) reportDrains(loop *reconciler.Config) {
 	if a.cluster != nil {
 		loop.OnDrain = func(d reconciler.Drain) { a.cluster.RecordEvent(drainEvent(d)) }
 	}

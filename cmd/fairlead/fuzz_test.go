@@ -143,7 +143,7 @@ func FuzzCapture(f *testing.F) {
 			b = b[size:]
 		}
 		if packets != frames || err == nil && out.Len() != len(stream) {
-			t.Errorf("%d frames are told, %d written; %d of %d bytes, %v", frames, packets, out.Len(), len(stream), err)
+			t.Errorf("%d frames are reported, %d written; %d of %d bytes, %v", frames, packets, out.Len(), len(stream), err)
 		}
 	})
 }

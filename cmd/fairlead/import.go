@@ -172,7 +172,7 @@ func (f *importFormat) Type() string   { return "format" }
 
 func (f *importFormat) Set(s string) error {
 	if s != "yaml" && s != "json" {
-		return fmt.Errorf("%q is no output format of import: use %s", s, strings.Join(importFormats, " or "))
+		return fmt.Errorf("%q is not an output format of import: use %s", s, strings.Join(importFormats, " or "))
 	}
 	*f = importFormat(s)
 	return nil
@@ -197,14 +197,14 @@ func (w *importWriter) write(cmd *cobra.Command) func(*importer.Result, error) e
 			_, err = out.Write(r.YAML())
 		}
 		if err == nil {
-			tellImport(cmd.ErrOrStderr(), r)
+			printLosses(cmd.ErrOrStderr(), r)
 		}
 		return err
 	}
 }
 
-// tellImport prints what was lost.
-func tellImport(out io.Writer, r *importer.Result) {
+// printLosses prints the settings that could not be imported.
+func printLosses(out io.Writer, r *importer.Result) {
 	lines := importer.Lines(r.Losses)
 	for _, l := range lines {
 		fmt.Fprintln(out, l)

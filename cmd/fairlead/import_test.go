@@ -83,7 +83,7 @@ func TestImportPageIsRight(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if got != shown {
-		t.Errorf("%s shows:\n%s\nbut it is:\n%s\n(go test ./cmd/fairlead -update writes it anew)", name, shown, got)
+		t.Errorf("%s shows:\n%s\nbut it is:\n%s\n(go test ./cmd/fairlead -update rewrites it)", name, shown, got)
 	}
 }
 

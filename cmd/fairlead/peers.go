@@ -14,7 +14,7 @@ import (
 // setPeers configures the speaker with the peers from flags and from the cluster, and
 // returns the problems of the latter.
 func (a *agent) setPeers(of []crd.Peer) []problem.Problem {
-	defer a.peersTold.Store(true)
+	defer a.peersKnown.Store(true)
 	if a.speaker == nil {
 		return noSpeaker(of)
 	}

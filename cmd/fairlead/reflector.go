@@ -75,7 +75,7 @@ func runReflector(ctx context.Context, c config.Reflector) (err error) {
 	}
 	slog.Info("reflecting", "asn", r.AS, "clients", r.Clients, "routers", r.Routers)
 	look := routing(status.RoleReflector)
-	look.Peers, look.Heard = reflector.Peers, reflector.Routes
+	look.Peers, look.Received = reflector.Peers, reflector.Routes
 	err = serveStatus(ctx, c.Socket, c.Metrics, func() status.Status { return look.Gather(time.Now()) })
 	return errors.Join(err, reflector.Close())
 }

@@ -43,7 +43,7 @@ killed; packets then use the daemon's routes.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("metric") {
 				c.Metric = router.DefaultMetric
-				if len(c.Beside) > 0 {
+				if len(c.ShadowProtocols) > 0 {
 					c.Metric = router.DefaultShadowMetric
 				}
 			}
@@ -65,7 +65,7 @@ killed; packets then use the daemon's routes.`,
 	f.Uint32Var(&c.MaxTotal, "max-total-prefixes", c.MaxTotal, "maximum `NUMBER` of paths from all peers; the peer with the most is disconnected; 0 is no limit")
 	f.IntVar(&c.MaxClients, "max-clients", c.MaxClients, "maximum `NUMBER` of load balancer sessions; 0 is no limit")
 	f.Uint32Var(&c.HashSeed, "hash-seed", 0, "`NUMBER` that routers share to send a flow to the same load balancer (Linux 6.11)")
-	f.StringSliceVar(&c.Beside, "shadow-protocol", nil, "`PROTOCOL` of another daemon's routes (bgp, bird or a number) to shadow with resilient routes")
+	f.StringSliceVar(&c.ShadowProtocols, "shadow-protocol", nil, "`PROTOCOL` of another daemon's routes (bgp, bird or a number) to shadow with resilient routes")
 	f.IntVar(&c.Metric, "metric", 0, fmt.Sprintf("metric of the routes (default: %d, with --shadow-protocol %d)", router.DefaultMetric, router.DefaultShadowMetric))
 	f.IntVar(&c.Table, "table", 0, "routing table (default: main)")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`FILE` of the status socket")
@@ -80,7 +80,7 @@ func runRouter(ctx context.Context, c config.Router, remove bool) (err error) {
 	if err != nil {
 		return err
 	}
-	if len(r.Beside) == 0 {
+	if len(r.ShadowProtocols) == 0 {
 		if err := routerConfig(r).Validate(); err != nil {
 			return config.Invalid(err)
 		}
@@ -99,8 +99,8 @@ func runRouter(ctx context.Context, c config.Router, remove bool) (err error) {
 	if remove {
 		defer func() { err = errors.Join(err, restore()) }()
 	}
-	if len(r.Beside) > 0 {
-		return runBeside(ctx, r)
+	if len(r.ShadowProtocols) > 0 {
+		return runShadow(ctx, r)
 	}
 	table, err := router.New(router.Config{Metric: uint32(c.Metric), Table: uint32(c.Table), Log: slog.Default()})
 	if err != nil {
@@ -132,7 +132,7 @@ func startRouter(r *config.ResolvedRouter, table *router.Table) (*bgp.Router, er
 // until ctx is canceled or either fails.
 func keepRouting(ctx context.Context, c *config.ResolvedRouter, router *bgp.Router, table *router.Table) error {
 	look := routing(status.RoleRouter)
-	look.Peers, look.Heard, look.Refused = router.Peers, router.Routes, router.Refused
+	look.Peers, look.Received, look.Refused = router.Peers, router.Routes, router.Refused
 	look.Table, look.Degraded = table, table.Degraded
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

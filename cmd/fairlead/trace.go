@@ -131,7 +131,7 @@ func parseEnd(text string) (netip.AddrPort, error) {
 	}
 	end, err := netip.ParseAddrPort(text)
 	if err != nil {
-		return end, fmt.Errorf("%q is no address and port, as in 192.0.2.7:1234 or [2001:db8::7]:1234", text)
+		return end, fmt.Errorf("%q is not an address and port, as in 192.0.2.7:1234 or [2001:db8::7]:1234", text)
 	}
 	return end, nil
 }
@@ -143,7 +143,7 @@ func (t *tracer) parseFragment() (err error) {
 	text, more := strings.CutSuffix(t.fragment, "+")
 	t.packet.Fragment, t.packet.More = true, more
 	if t.packet.Offset, err = strconv.Atoi(text); err != nil {
-		return fmt.Errorf("%q is no offset in bytes, as in 0+ or 1480", t.fragment)
+		return fmt.Errorf("%q is not an offset in bytes, as in 0+ or 1480", t.fragment)
 	}
 	return nil
 }

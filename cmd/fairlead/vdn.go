@@ -131,20 +131,20 @@ func answerVDN(ctx context.Context, r *config.ResolvedVDN, kept *store.Store) (e
 		o.Elsewhere = "the cluster's VirtualNetworks: change those, as by kubectl apply"
 	}
 	s := server.New(o)
-	tell, ask, err := federate(r, s)
+	serve, query, err := federate(r, s)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
 	lead := func(ctx context.Context) error {
 		return s.Lead(ctx, func(ctx context.Context) error {
-			if err := together(ctx, follow, ask); err != nil {
+			if err := together(ctx, follow, query); err != nil {
 				return err
 			}
 			<-ctx.Done() // keep leading even without work
 			return nil
 		})
 	}
-	return together(ctx, tell, lead, func(ctx context.Context) error { return s.Serve(ctx, l) })
+	return together(ctx, serve, lead, func(ctx context.Context) error { return s.Serve(ctx, l) })
 }
 
 // whereStored returns the location of the store, for the log.
@@ -187,7 +187,7 @@ func followCluster(r *config.ResolvedVDN, kept *store.Store) (func(context.Conte
 }
 
 // federate returns the functions that inform and query other domains, if enabled.
-func federate(r *config.ResolvedVDN, s *server.Server) (tell, ask func(context.Context) error, err error) {
+func federate(r *config.ResolvedVDN, s *server.Server) (serve, query func(context.Context) error, err error) {
 	if r.FederationListen == "" {
 		return nil, nil, nil
 	}
@@ -199,9 +199,9 @@ func federate(r *config.ResolvedVDN, s *server.Server) (tell, ask func(context.C
 	if err != nil {
 		return nil, nil, err
 	}
-	tell = func(ctx context.Context) error { return f.Serve(ctx, l) }
-	ask = func(ctx context.Context) error { f.Run(ctx); return nil }
-	return tell, ask, nil
+	serve = func(ctx context.Context) error { return f.Serve(ctx, l) }
+	query = func(ctx context.Context) error { f.Run(ctx); return nil }
+	return serve, query, nil
 }
 
 func listenVDN(r *config.ResolvedVDN) (l net.Listener, err error) {

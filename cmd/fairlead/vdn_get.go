@@ -203,7 +203,7 @@ func nodesSheet(v vdn.View) status.Sheet {
 		for _, u := range n.Uplinks {
 			uplinks = append(uplinks, u.Device+"="+u.Rate.String())
 		}
-		age := time.Duration(n.Heard * float64(time.Second)).Truncate(time.Second)
+		age := time.Duration(n.ReportAge * float64(time.Second)).Truncate(time.Second)
 		s.Rows = append(s.Rows, []string{
 			n.Name, yes(n.Alive), age.String() + " ago", n.Means, yes(n.Gateway), strings.Join(uplinks, ","),
 			strconv.FormatUint(n.Applied, 10), n.Error,

@@ -45,7 +45,7 @@ no controller.`,
 func askNode(ctx context.Context, socket string) (s node.Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	c := node.Asker(socket)
+	c := node.Client(socket)
 	defer c.CloseIdleConnections()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://node/status", nil)
 	if err != nil {

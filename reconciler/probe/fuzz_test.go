@@ -29,12 +29,12 @@ func FuzzAnswer(f *testing.F) {
 		err := answered(t, target, answer)
 		if err == nil {
 			if string(answer[:min(5, len(answer))]) != "HTTP/" {
-				t.Errorf("%q is well", answer)
+				t.Errorf("%q passes the probe", answer)
 			}
 			return
 		}
 		if said := words(err, time.Second); said == "" || len(said) > maxWords+len("...") || !utf8.ValidString(said) {
-			t.Errorf("%d bytes are told: %.300q", len(said), said)
+			t.Errorf("the error has %d bytes: %.300q", len(said), said)
 		}
 	})
 }
@@ -57,8 +57,8 @@ func answered(t *testing.T, target health.Target, answer []byte) error {
 	return get(ours, target)
 }
 
-// TestProbeTellsLittle uses a real socket and a backend that responds with a long line.
-func TestProbeTellsLittle(t *testing.T) {
+// TestProbeErrorIsShort uses a real socket and a backend that responds with a long line.
+func TestProbeErrorIsShort(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -75,9 +75,9 @@ func TestProbeTellsLittle(t *testing.T) {
 	check.Kind, check.Path, check.Timeout = service.CheckHTTP, "/", 20*time.Second
 	err = probe(context.Background(), health.Target{Addr: netip.MustParseAddrPort(l.Addr().String()), Check: check})
 	if err == nil {
-		t.Fatal("it is well")
+		t.Fatal("the probe passes")
 	}
 	if said := words(err, check.Timeout); len(said) > maxWords+len("...") {
-		t.Errorf("%d bytes are told of it", len(said))
+		t.Errorf("the error has %d bytes", len(said))
 	}
 }

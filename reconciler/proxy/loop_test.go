@@ -312,7 +312,7 @@ func TestTheOlderServiceHasTheKey(t *testing.T) {
 		step(func() { w.SetService(svc("a", "10.96.0.1", 9)); w.SetService(b) }, "10.1.0.2", problem("c", "b"))
 		step(func() { w.SetService(svc("c", "10.96.0.3", 20)) }, "10.1.0.2")
 		if _, err := w.Service(id("d")); err == nil {
-			t.Error("a Service is known that nobody told of")
+			t.Error("a Service is known that was never set")
 		}
 		if all := w.Services(); len(all) != 3 || all[1].ID != b.ID || len(all[1].Frontends) != 2 || len(w.rivals) != 0 {
 			t.Errorf("Services %+v, rivals %v", all, w.rivals)
@@ -417,7 +417,7 @@ func TestFailuresAreTriedAgain(t *testing.T) {
 	})
 }
 
-func TestResyncMendsWhatOthersBroke(t *testing.T) {
+func TestResyncRepairsForeignChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := run(t, Config{Resync: time.Hour})
 		w.SetService(svc("a", "10.96.0.1", 0))
@@ -432,41 +432,41 @@ func TestResyncMendsWhatOthersBroke(t *testing.T) {
 		w.fault.SetRate(1)
 		time.Sleep(2 * time.Minute)
 		if _, waits := w.Sync(); waits.IsZero() || w.View().Synced {
-			t.Error("all is said to be well though the plane fails")
+			t.Error("reported as synced although the plane fails")
 		}
 		w.fault.SetRate(0)
 		time.Sleep(retryLast)
 		w.holds("10.96.0.1:80/TCP")
 		if _, waits := w.Sync(); !waits.IsZero() {
-			t.Errorf("something waits since %s", waits)
+			t.Errorf("something is pending since %s", waits)
 		}
 	})
 }
 
-// told records the health checks that a loop has set.
-type told struct {
+// healthRecorder records the health checks that a loop has set.
+type healthRecorder struct {
 	mu     sync.Mutex
 	checks map[service.ID]proxy.HealthCheck
 }
 
-func (h *told) Set(id service.ID, c proxy.HealthCheck) {
+func (h *healthRecorder) Set(id service.ID, c proxy.HealthCheck) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.checks[id] = c
 }
 
-func (h *told) of(name string) proxy.HealthCheck {
+func (h *healthRecorder) of(name string) proxy.HealthCheck {
 	synctest.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.checks[id(name)]
 }
 
-// TestHealthIsToldOnceItIsTrue checks that health checks are set after the frontends are
+// TestHealthIsSetAfterWrite checks that health checks are set after the frontends are
 // written, not before.
-func TestHealthIsToldOnceItIsTrue(t *testing.T) {
+func TestHealthIsSetAfterWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &told{checks: map[service.ID]proxy.HealthCheck{}}
+		h := &healthRecorder{checks: map[service.ID]proxy.HealthCheck{}}
 		w := run(t, Config{Health: h})
 		w.SetNode(proxy.Node{Name: "n2"})
 		w.SetService(svc("a", "10.96.0.1", 0, func(s *proxy.Service) { s.ExternalLocal, s.HealthCheckNodePort = true, 32000 }))
@@ -475,12 +475,12 @@ func TestHealthIsToldOnceItIsTrue(t *testing.T) {
 		w.Loaded()
 		time.Sleep(time.Second)
 		if got := h.of("a"); got != (proxy.HealthCheck{}) {
-			t.Errorf("told of %+v though nothing is written", got)
+			t.Errorf("health check %+v is set before anything is written", got)
 		}
 		w.fault.SetRate(0)
 		time.Sleep(time.Minute)
 		if got, want := h.of("a"), (proxy.HealthCheck{Port: 32000, IPv4: true}); got != want || len(h.checks) != 1 {
-			t.Errorf("told %v, want only of a: %+v", h.checks, want)
+			t.Errorf("health checks %v, want only that of a: %+v", h.checks, want)
 		}
 		w.SetSlice(eps("a-1", "a", "10.1.0.1", "10.1.0.2"))
 		if got := h.of("a").Ready4; got != 2 {
@@ -488,7 +488,7 @@ func TestHealthIsToldOnceItIsTrue(t *testing.T) {
 		}
 		w.DeleteService(id("a"))
 		if got := h.of("a"); got != (proxy.HealthCheck{}) {
-			t.Errorf("told of %+v though the Service is gone", got)
+			t.Errorf("health check %+v is set although the Service is deleted", got)
 		}
 	})
 }

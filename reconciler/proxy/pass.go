@@ -20,14 +20,14 @@ func (l *Loop) pass() {
 	refused, err := proxy.Refusals(w.write(l.Plane))
 	l.conclude(w, started, refused, err)
 	if err == nil && l.Health != nil && len(l.checks) > 0 {
-		l.tellHealth()
+		l.setHealth()
 	}
 }
 
-// tellHealth sets the health checks after everything is written. A check of a Service
+// setHealth sets the health checks after everything is written. A check of a Service
 // with a rejected frontend stays as it was, unless the Service has no ready endpoints
 // here.
-func (l *Loop) tellHealth() {
+func (l *Loop) setHealth() {
 	refused := l.refusedServices()
 	for id, check := range l.checks { // accessed only by this goroutine
 		if refused[id] && check.Ready4+check.Ready6 > 0 {
@@ -176,8 +176,8 @@ func (l *Loop) fail(w *work, err error) {
 	l.Log.Error("failed to program all frontends of the service proxy, will retry", "error", err, "frontends", len(w.set))
 }
 
-// tellRefused limits how many rejected frontends of one pass are logged.
-const tellRefused = 10
+// maxLoggedRefusals limits how many rejected frontends of one pass are logged.
+const maxLoggedRefusals = 10
 
 // noteRefused records what the plane rejected, to report and retry it.
 func (l *Loop) noteRefused(w *work, refused []proxy.Refusal) {
@@ -185,16 +185,16 @@ func (l *Loop) noteRefused(w *work, refused []proxy.Refusal) {
 	if w.whole {
 		l.refused = make(map[proxy.Key]error, len(refused))
 	}
-	told := 0
+	rejected := 0
 	for _, r := range refused {
 		if before[r.Key] == nil {
-			if told++; told <= tellRefused {
+			if rejected++; rejected <= maxLoggedRefusals {
 				l.Log.Warn("failed to program a frontend, the others are programmed", "service", l.owners[r.Key].id, "frontend", r.Key, "error", r.Err)
 			}
 		}
 	}
-	if told > tellRefused {
-		l.Log.Warn("failed to program more frontends, see the status", "frontends", told-tellRefused)
+	if rejected > maxLoggedRefusals {
+		l.Log.Warn("failed to program more frontends, see the status", "frontends", rejected-maxLoggedRefusals)
 	}
 	for k := range l.fresh {
 		delete(l.refused, k)

@@ -108,17 +108,17 @@ func (m *model) verify(w *world) {
 	}
 }
 
-// TestSeveralTell has four goroutines change their own Services while two others read.
-func TestSeveralTell(t *testing.T) {
+// TestConcurrentChanges has four goroutines change their own Services while two others read.
+func TestConcurrentChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := run(t, quick)
 		w.fault.SetRate(0.1)
 		w.Loaded()
 		services := map[service.ID]*proxy.Service{}
-		var tell, look sync.WaitGroup
+		var writers, readers sync.WaitGroup
 		stop := make(chan struct{})
 		for range 2 {
-			look.Go(func() {
+			readers.Go(func() {
 				for {
 					select {
 					case <-stop:
@@ -138,16 +138,16 @@ func TestSeveralTell(t *testing.T) {
 			for i := range 50 {
 				s := svc(fmt.Sprintf("s%d-%d", g, i), fmt.Sprintf("10.96.%d.%d", g, i), i, external("192.0.2.1"))
 				services[s.ID] = s
-				tell.Go(func() {
+				writers.Go(func() {
 					w.SetService(svc(s.ID.Name, "10.96.9.9", i))
 					time.Sleep(time.Duration(i%7) * time.Millisecond)
 					w.SetService(s)
 				})
 			}
 		}
-		tell.Wait()
+		writers.Wait()
 		close(stop)
-		look.Wait()
+		readers.Wait()
 		(&model{services: services}).verify(w)
 	})
 }

@@ -116,7 +116,7 @@ func TestOneThatIsRefusedHarmsNoOther(t *testing.T) {
 // set, and for the Service itself only that it has no endpoints here.
 func TestARefusedFrontendKeepsNoOthersHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &told{checks: map[service.ID]proxy.HealthCheck{}}
+		h := &healthRecorder{checks: map[service.ID]proxy.HealthCheck{}}
 		bad := &poison{Plane: fake.New()}
 		bad.set()
 		w := run(t, Config{Plane: bad, Health: h})
@@ -127,7 +127,7 @@ func TestARefusedFrontendKeepsNoOthersHealth(t *testing.T) {
 		expect := func(of string, want int) {
 			t.Helper()
 			if got := h.of(of).Ready4; got != want {
-				t.Errorf("of %s %d endpoints are told, want %d", of, got, want)
+				t.Errorf("Service %s: %d endpoints reported, want %d", of, got, want)
 			}
 		}
 		w.SetNode(proxy.Node{Name: "n2"})

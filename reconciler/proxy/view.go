@@ -111,15 +111,15 @@ func (l *Loop) View() View {
 	return v
 }
 
-// Sync returns when everything was last written, and since when something is pending;
-// zero if never or nothing. healthport.Healthz uses it.
+// Sync returns when everything was last written, and the time since which something is
+// pending; zero if never or nothing. healthport.Healthz uses it.
 func (l *Loop) Sync() (last, waits time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.stats.lastSync, l.waitsSince()
 }
 
-// waitsSince returns since when something is pending; zero: nothing is.
+// waitsSince returns the time since which something is pending; zero: nothing is.
 func (l *Loop) waitsSince() time.Time {
 	switch {
 	case !l.loaded:

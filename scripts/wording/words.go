@@ -65,7 +65,7 @@ var rules = []rule{
 	retire("the whole world|the world's", "say environment, end to end", inIdents),
 	retire("wished|wishes", "say desired", inIdents),
 	retire("hopeless|census|doubter", "say maxAttempts, recount, WithdrawalTracker", inIdents),
-	retire("hears|heard|hear", "say receives", inIdents),
+	retire("hears|heard|hear", "say receives", inIdents, except(`"heard"`, `\bn\.heard\b`)), // a key of the VDN API,
 	retire("there is none|there are none|there be", "say what is missing: no X exists, without X"),
 	retire("so that all is|all is well|is well", "say healthy, correct"),
 	// Names.

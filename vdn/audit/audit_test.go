@@ -76,8 +76,8 @@ func TestRotation(t *testing.T) {
 // TestWhatCannotBeWritten checks that a write failure is reported once, and that writing
 // resumes when it becomes possible.
 func TestWhatCannotBeWritten(t *testing.T) {
-	var told bytes.Buffer
-	l, err := open(filepath.Join(t.TempDir(), "audit.log"), 100, 1, slog.New(slog.NewTextHandler(&told, nil)))
+	var logged bytes.Buffer
+	l, err := open(filepath.Join(t.TempDir(), "audit.log"), 100, 1, slog.New(slog.NewTextHandler(&logged, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,8 +88,8 @@ func TestWhatCannotBeWritten(t *testing.T) {
 	for range 3 {
 		l.Write(Record{Path: "lost"})
 	}
-	if n := strings.Count(told.String(), "failed to write the audit log"); n != 1 {
-		t.Errorf("told %d times: %s", n, told.String())
+	if n := strings.Count(logged.String(), "failed to write the audit log"); n != 1 {
+		t.Errorf("logged %d times: %s", n, logged.String())
 	}
 	l.path = good
 	l.Write(Record{Path: "second"})

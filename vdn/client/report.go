@@ -38,19 +38,19 @@ func (c *Client) Report(ctx context.Context, n vdn.NodeReport) error {
 		return err
 	}
 	to := c.receivers(ctx)
-	told := make(chan error, len(to))
+	results := make(chan error, len(to))
 	for _, t := range to {
 		go func() {
 			// Do not wait for slow controllers, nor send them a second report meanwhile.
 			_, err := c.askOne(context.WithoutCancel(ctx), t, r, c.timeout, nil)
 			c.free(t)
-			told <- err
+			results <- err
 		}()
 	}
 	var failed []error
 	for range to {
 		select {
-		case err := <-told:
+		case err := <-results:
 			if err == nil {
 				return nil
 			}

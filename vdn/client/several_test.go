@@ -78,25 +78,25 @@ func TestTheNextIsAsked(t *testing.T) {
 // TestReportsGoToAll checks that every controller receives a node's report, and that an
 // unresponsive one delays nobody.
 func TestReportsGoToAll(t *testing.T) {
-	one, heardOne, _ := controllerThat(t, http.StatusNoContent)
-	two, heardTwo, _ := controllerThat(t, http.StatusNoContent)
+	one, receivedOne, _ := controllerThat(t, http.StatusNoContent)
+	two, receivedTwo, _ := controllerThat(t, http.StatusNoContent)
 	c, err := New(Config{URL: one + "," + deaf(t) + "," + two, Timeout: 30 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	for heardOne.Load() < 3 || heardTwo.Load() < 3 {
+	for receivedOne.Load() < 3 || receivedTwo.Load() < 3 {
 		if err := c.Report(t.Context(), vdn.NodeReport{Node: vdn.Node{Name: "n1"}}); err != nil {
 			t.Fatal(err)
 		}
 		if time.Since(began) > 20*time.Second {
-			t.Fatalf("told %d and %d times", heardOne.Load(), heardTwo.Load())
+			t.Fatalf("received %d and %d reports", receivedOne.Load(), receivedTwo.Load())
 		}
 	}
 	if c, err = New(Config{URL: "http://127.0.0.1:1,http://127.0.0.1:2"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Report(t.Context(), vdn.NodeReport{}); !IsUnavailable(err) || !strings.Contains(err.Error(), "127.0.0.1:1") || !strings.Contains(err.Error(), "127.0.0.1:2") {
-		t.Errorf("nobody could be told: %v", err)
+		t.Errorf("no controller is reachable: %v", err)
 	}
 }

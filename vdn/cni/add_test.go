@@ -231,9 +231,9 @@ func TestAddAfterRestart(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestNeighboursHear checks that hosts on the segment know the location of a new pod before
+// TestNeighborsAreNotified checks that hosts on the segment know the location of a new pod before
 // it sends any traffic.
-func TestNeighboursHear(t *testing.T) {
+func TestNeighborsAreNotified(t *testing.T) {
 	r := newRig(t)
 	testkit.Do(t, r.lan, func() error {
 		l := link(t, "lan")

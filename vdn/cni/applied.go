@@ -25,10 +25,10 @@ func (c *call) applied(ctx context.Context) error {
 	if _, err := os.Stat(node.Socket); err != nil {
 		return nil
 	}
-	asker := node.Asker(node.Socket)
-	defer asker.CloseIdleConnections()
+	client := node.Client(node.Socket)
+	defer client.CloseIdleConnections()
 	for {
-		done, err := ask(ctx, asker, "http://node/applied?wait=1s&attachment="+url.QueryEscape(c.id()))
+		done, err := ask(ctx, client, "http://node/applied?wait=1s&attachment="+url.QueryEscape(c.id()))
 		switch {
 		case errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
 			return fail(types.ErrTryAgainLater, "network %s: the node's daemon has not applied the plan with attachment %s within %v: see fairlead vdn get nodes for its error", c.Network, c.id(), c.Timeout)
@@ -47,10 +47,10 @@ func nodeName() string {
 	if _, err := os.Stat(node.Socket); err != nil {
 		return host
 	}
-	asker := node.Asker(node.Socket)
-	asker.Timeout = time.Second
-	defer asker.CloseIdleConnections()
-	answer, err := asker.Get("http://node/node")
+	client := node.Client(node.Socket)
+	client.Timeout = time.Second
+	defer client.CloseIdleConnections()
+	answer, err := client.Get("http://node/node")
 	if err != nil {
 		return host
 	}
@@ -79,12 +79,12 @@ func (c *call) deaf(err error) error {
 }
 
 // ask reports whether the plan is applied: 200 means yes, 304 not yet.
-func ask(ctx context.Context, asker *http.Client, address string) (bool, error) {
+func ask(ctx context.Context, client *http.Client, address string) (bool, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return false, err
 	}
-	answer, err := asker.Do(request)
+	answer, err := client.Do(request)
 	if err != nil {
 		return false, err
 	}

@@ -103,8 +103,8 @@ func TestADeafControllerHoldsNoPod(t *testing.T) {
 	conf := r.conf("science", `"timeout":"1m"`)
 	result, err := Add(args(conf, "one", ns.Path()))
 	must(t, err)
-	heard := make(chan struct{})
-	r.onRequest(func(*http.Request) { <-heard })
+	release := make(chan struct{})
+	r.onRequest(func(*http.Request) { <-release })
 	began := time.Now()
 	must(t, Check(args(with(t, conf, result), "one", ns.Path())))
 	must(t, Del(args(conf, "one", ns.Path())))
@@ -115,7 +115,7 @@ func TestADeafControllerHoldsNoPod(t *testing.T) {
 		t.Errorf("owed %+v, devices %q", n, links(t, ns))
 	}
 	r.onRequest(nil)
-	close(heard)
+	close(release)
 	must(t, GC(args(conf, "", "")))
 	r.nothingLeft()
 }

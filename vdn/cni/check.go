@@ -49,7 +49,7 @@ func changed(format string, args ...any) error { return fail(ErrChanged, format,
 
 // checkInterface finds the pod's device and compares it.
 func (c *call) checkInterface(p *pod) (netlink.Link, error) {
-	at := c.told()
+	at := c.interfaceIndex()
 	if at < 0 {
 		return nil, changed("prevResult has no interface %s in a sandbox: pass the result of this attachment", c.iface)
 	}
@@ -76,8 +76,8 @@ func (c *call) checkInterface(p *pod) (netlink.Link, error) {
 	return l, nil
 }
 
-// told returns the index of the pod's interface in prevResult, or -1.
-func (c *call) told() int {
+// interfaceIndex returns the index of the pod's interface in prevResult, or -1.
+func (c *call) interfaceIndex() int {
 	return slices.IndexFunc(c.Previous.Interfaces, func(i *current.Interface) bool { return i.Name == c.iface && i.Sandbox != "" })
 }
 
@@ -89,7 +89,7 @@ func (c *call) checkKernel(p *pod, l netlink.Link) error {
 		return err
 	}
 	for _, ip := range c.Previous.IPs {
-		if ip.Interface != nil && *ip.Interface != c.told() {
+		if ip.Interface != nil && *ip.Interface != c.interfaceIndex() {
 			continue
 		}
 		a, there := first(have, func(a netlink.Addr) bool { return a.IPNet.String() == ip.Address.String() })

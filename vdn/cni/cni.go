@@ -111,7 +111,7 @@ func newADD(args *skel.CmdArgs, parse func([]byte) (Config, error)) (*call, erro
 	if c.pod, err = parseArgs(args.Args); err != nil {
 		return nil, err
 	}
-	if c.addresses, c.mac, err = c.Wishes.read(); err != nil {
+	if c.addresses, c.mac, err = c.RuntimeConfig.read(); err != nil {
 		return nil, err
 	}
 	if len(c.addresses) == 0 {

@@ -50,16 +50,16 @@ type Config struct {
 	Timeout time.Duration
 	// DefaultRoute makes the network's gateways the pod's default gateways.
 	DefaultRoute bool
-	// Wishes are the runtime user's requests.
-	Wishes Wishes
+	// RuntimeConfig contains the requests of the runtime's user.
+	RuntimeConfig RuntimeConfig
 	// Valid are the attachments that GC retains: CONTAINER.INTERFACE.
 	Valid []string
-	// Previous is the result of ADD; nil if there is none.
+	// Previous is the result of ADD; nil without one.
 	Previous *current.Result
 }
 
-// Wishes are the values of the capabilities ips and mac, unparsed.
-type Wishes struct {
+// RuntimeConfig contains the values of the capabilities ips and mac, unparsed.
+type RuntimeConfig struct {
 	IPs []string `json:"ips"`
 	MAC string   `json:"mac"`
 }
@@ -76,7 +76,7 @@ type written struct {
 		Timeout      string `json:"timeout"`
 		DefaultRoute *bool  `json:"defaultRoute"`
 	} `json:"ipam"`
-	RuntimeConfig Wishes `json:"runtimeConfig"`
+	RuntimeConfig RuntimeConfig `json:"runtimeConfig"`
 }
 
 func invalid(format string, args ...any) error {
@@ -125,7 +125,7 @@ func (w *written) config(s Settings, timeout string, defaultRoute *bool) (Config
 	c := Config{Settings: Settings{
 		Network: cmp.Or(s.Network, w.Name), Controller: cmp.Or(s.Controller, client.DefaultURL), TokenFile: s.TokenFile, CAFile: s.CAFile,
 		Node: s.Node, DataDir: cmp.Or(s.DataDir, DefaultDataDir),
-	}, Name: w.Name, Timeout: DefaultTimeout, DefaultRoute: defaultRoute == nil || *defaultRoute, Wishes: w.RuntimeConfig}
+	}, Name: w.Name, Timeout: DefaultTimeout, DefaultRoute: defaultRoute == nil || *defaultRoute, RuntimeConfig: w.RuntimeConfig}
 	if err := c.check(timeout); err != nil {
 		return Config{}, err
 	}
@@ -175,7 +175,7 @@ func (c *Config) named() error {
 }
 
 // read parses the requested addresses and MAC.
-func (w Wishes) read() (addresses []netip.Addr, mac net.HardwareAddr, err error) {
+func (w RuntimeConfig) read() (addresses []netip.Addr, mac net.HardwareAddr, err error) {
 	for _, s := range w.IPs {
 		a, err := parseAddress(s)
 		if err != nil {

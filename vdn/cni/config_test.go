@@ -40,8 +40,8 @@ func FuzzParse(f *testing.F) {
 			if c.Network == "" || c.DataDir[0] != '/' || c.Timeout <= 0 {
 				t.Errorf("%q is taken as %+v", text, c)
 			}
-			if _, mac, err := c.Wishes.read(); err == nil && mac != nil && len(mac) != 6 {
-				t.Errorf("%q wishes for MAC %v", text, mac)
+			if _, mac, err := c.RuntimeConfig.read(); err == nil && mac != nil && len(mac) != 6 {
+				t.Errorf("%q requests MAC %v", text, mac)
 			}
 		}
 		if p, err := parseArgs(env); err == nil && p.mac != nil && len(p.mac) != 6 {

@@ -320,7 +320,7 @@ func TestLatency(t *testing.T) {
 			slices.Sort(all)
 			return all[len(all)*percent/100].Round(time.Millisecond)
 		}
-		t.Logf("%s: ADD takes %v (p50), %v (p99) of %d, %v of processor (p50); VERSION %v (p50), %v (p99); %v of ADD is waiting for whoever has the address (goal: 200ms)",
+		t.Logf("%s: ADD takes %v (p50), %v (p99) of %d, %v of processor (p50); VERSION %v (p50), %v (p99); %v of ADD is spent on duplicate address detection (goal: 200ms)",
 			network, at(took, 50), at(took, 99), len(took), at(cpu, 50), at(floor, 50), at(floor, 99), silence)
 	}
 	r.nothingLeft()

@@ -43,7 +43,7 @@ func TestExamplesInThePage(t *testing.T) {
 	}
 	var asked []struct { // what Multus passes on
 		Name, Interface string
-		Wishes
+		RuntimeConfig
 	}
 	decoder := json.NewDecoder(strings.NewReader(all[1]))
 	decoder.DisallowUnknownFields()

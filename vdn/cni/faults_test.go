@@ -81,15 +81,15 @@ func TestNoesHaveNames(t *testing.T) {
 	}
 }
 
-// TestAddressOfAStranger checks that ADD does not take an address that a host unknown to
+// TestAddressOfUnknownHost checks that ADD does not take an address that a host unknown to
 // the controller uses. A node too busy to see the response in time sees it at the next
 // attempt.
-func TestAddressOfAStranger(t *testing.T) {
+func TestAddressOfUnknownHost(t *testing.T) {
 	r := newRig(t)
 	pod := testkit.NetNS(t)
 	a := args(r.conf("science", `"runtimeConfig":{"ips":["10.9.0.66","fd09::66"]}`), "one", pod.Path())
 	for _, address := range []string{"10.9.0.66/24", "fd09::66/64"} {
-		leave := r.stranger(address)
+		leave := r.unknownHost(address)
 		testkit.Eventually(t, within, func() error {
 			_, err := Add(a)
 			must(t, Del(a))
@@ -152,8 +152,8 @@ func renamed(t *testing.T, from, to string) (back func() error) {
 	return func() error { return change(to, from) }
 }
 
-// stranger assigns an address to a host of the segment.
-func (r *rig) stranger(address string) (leave func() error) {
+// unknownHost assigns an address to a host of the segment.
+func (r *rig) unknownHost(address string) (leave func() error) {
 	a, err := netlink.ParseAddr(address)
 	must(r.t, err)
 	a.Flags = unix.IFA_F_NODAD

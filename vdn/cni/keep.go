@@ -100,9 +100,9 @@ func (c *call) adopted(ctx context.Context, n *note, report vdn.UpReport) error 
 	if err != nil {
 		return err
 	}
-	asker := node.Asker(node.Socket)
-	defer asker.CloseIdleConnections()
-	answer, err := asker.Do(request)
+	client := node.Client(node.Socket)
+	defer client.CloseIdleConnections()
+	answer, err := client.Do(request)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -33,11 +33,11 @@ func (r *rig) keeps(network string, place *[3]*netns.NS) *current.Result {
 	first, err := Add(ofPod(conf, "one", "1", place[0]))
 	must(r.t, err)
 	r.stop()
-	_, err = Add(ofPod(conf, "stranger", "2", testkit.NetNS(r.t)))
+	_, err = Add(ofPod(conf, "other", "2", testkit.NetNS(r.t)))
 	refusedWith(r.t, err, types.ErrTryAgainLater, "cannot reach the VDN controller at http://"+r.address)
 	must(r.t, Del(ofPod(conf, "one", "1", place[0])))
 	// Another pod cannot use the lease, nor can this pod at another interface.
-	_, err = Add(ofPod(conf, "stranger", "2", testkit.NetNS(r.t)))
+	_, err = Add(ofPod(conf, "other", "2", testkit.NetNS(r.t)))
 	refusedWith(r.t, err, types.ErrTryAgainLater, "cannot reach")
 	other := ofPod(conf, "two", "1", place[1])
 	other.IfName = "net7"

@@ -84,7 +84,7 @@ func TestNICComesHomeAsItWas(t *testing.T) {
 			return errors.Join(h.LinkSetUp(l), h.AddrAdd(l, &netlink.Addr{IPNet: p}), h.LinkSetMTU(l, 1300),
 				h.LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, 0, 99}))
 		},
-		"names beside that the node has": func(h *netlink.Handle, l netlink.Link) error {
+		"alternative names that the node has": func(h *netlink.Handle, l netlink.Link) error {
 			return errors.Join(h.LinkAddAltName(l, "lo2"), h.LinkDelAltName(l, "slot7"))
 		},
 		"in a bridge": func(h *netlink.Handle, l netlink.Link) error {

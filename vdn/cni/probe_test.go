@@ -35,7 +35,7 @@ func TestAnswersThatAreReadLate(t *testing.T) {
 		_, _ = theirs.Write(wire.Probe(address.Next(), mac))
 		_, _ = theirs.Write(wire.Probe(address, mac))
 		if by, used := s.answered(address, over); !used || by != mac {
-			return errors.New("not heard")
+			return errors.New("not received")
 		}
 		return nil
 	})

@@ -72,9 +72,9 @@ func TestNICAtHomeWithoutItsNote(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestWhatIsLeftIsSaid checks the error code: code 3 would tell the runtime that DEL has
+// TestLeftoversAreReported checks the error code: code 3 would inform the runtime that DEL has
 // nothing to do.
-func TestWhatIsLeftIsSaid(t *testing.T) {
+func TestLeftoversAreReported(t *testing.T) {
 	r := newRig(t)
 	pod, err := netns.Create("deleted")
 	must(t, err)

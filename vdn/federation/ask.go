@@ -29,7 +29,7 @@ const (
 // ask follows one peer until ctx ends. While the peer does not respond, its last offer
 // stays valid.
 func (f *Federation) ask(ctx context.Context, view vdn.PeerView) {
-	a := asker{peer: view.Peer, ring: f.ring}
+	a := offerClient{peer: view.Peer, ring: f.ring}
 	defer a.close()
 	for retry := f.o.Retry; ; {
 		offer, err := a.next(ctx)
@@ -39,7 +39,7 @@ func (f *Federation) ask(ctx context.Context, view vdn.PeerView) {
 		if offer != nil {
 			view.Networks = offer.Networks
 		}
-		f.tell(ctx, &view, err)
+		f.storeOffer(ctx, &view, err)
 		pause := pace
 		if err != nil {
 			pause, retry = retry, min(2*retry, 16*f.o.Retry)
@@ -52,9 +52,9 @@ func (f *Federation) ask(ctx context.Context, view vdn.PeerView) {
 	}
 }
 
-// tell passes on the state of a peer even if it is unchanged, so that an offer that could
+// storeOffer passes on the state of a peer even if it is unchanged, so that an offer that could
 // not be stored, or was lost when the peer was deleted and added again, is restored.
-func (f *Federation) tell(ctx context.Context, v *vdn.PeerView, err error) {
+func (f *Federation) storeOffer(ctx context.Context, v *vdn.PeerView, err error) {
 	was, connected := v.Error, v.Connected
 	v.Error, v.Connected = "", err == nil
 	if err != nil {
@@ -71,8 +71,8 @@ func (f *Federation) tell(ctx context.Context, v *vdn.PeerView, err error) {
 	}
 }
 
-// asker requests offers from one peer.
-type asker struct {
+// offerClient requests offers from one peer.
+type offerClient struct {
 	peer   vdn.Peer
 	ring   *ring
 	keys   *pair // used by client
@@ -80,7 +80,7 @@ type asker struct {
 	tag    string
 }
 
-func (a *asker) close() {
+func (a *offerClient) close() {
 	if a.client != nil {
 		a.client.CloseIdleConnections()
 	}
@@ -88,7 +88,7 @@ func (a *asker) close() {
 
 // next returns the peer's offer once it differs from the last one, or nil if it stays the
 // same for askedWait.
-func (a *asker) next(ctx context.Context) (*vdn.Offer, error) {
+func (a *offerClient) next(ctx context.Context) (*vdn.Offer, error) {
 	a.connect()
 	u, err := url.JoinPath(a.peer.URL, "/v1/offer")
 	if err != nil {
@@ -108,7 +108,7 @@ func (a *asker) next(ctx context.Context) (*vdn.Offer, error) {
 }
 
 // connect creates a client if the keys changed.
-func (a *asker) connect() {
+func (a *offerClient) connect() {
 	keys := a.ring.now()
 	if keys == a.keys {
 		return
@@ -122,7 +122,7 @@ func (a *asker) connect() {
 	}
 }
 
-func (a *asker) read(resp *http.Response) (*vdn.Offer, error) {
+func (a *offerClient) read(resp *http.Response) (*vdn.Offer, error) {
 	if resp.StatusCode == http.StatusNotModified {
 		return nil, nil
 	}

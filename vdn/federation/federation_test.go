@@ -153,7 +153,7 @@ func TestExchange(t *testing.T) {
 	busan.shares(t, "seoul", "climate", "10.2.0.0/24")
 	daejeon.knows(t, "busan", busan.url)
 	if v := daejeon.sees(t, "busan", says("no peer with that domain is configured")); len(v.Networks) != 0 {
-		t.Errorf("told though no peer: %+v", v)
+		t.Errorf("received networks without being a peer: %+v", v)
 	}
 	busan.knows(t, "daejeon", daejeon.url)
 	daejeon.sees(t, "busan", func(v vdn.PeerView) bool { return v.Connected && has("genome")(v) })
@@ -168,7 +168,7 @@ func TestExchange(t *testing.T) {
 	}
 	v := daejeon.sees(t, "busan", func(v vdn.PeerView) bool { return has("genome")(v) && len(v.Networks[0].Hosts) == 1 })
 	if h := v.Networks[0].Hosts[0]; h.Owner != "lab/reader" || h.Addresses[0] != lease.Attachment.Addresses[0].Addr() {
-		t.Errorf("heard of %+v, want %+v", h, lease.Attachment)
+		t.Errorf("received host %+v, want %+v", h, lease.Attachment)
 	}
 
 	url := busan.url
@@ -223,7 +223,7 @@ func TestHeals(t *testing.T) {
 	view := vdn.PeerView{Peer: vdn.Peer{Domain: "busan"}, Networks: []vdn.SharedNetwork{{Name: "genome", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}}}}
 	for range 2 {
 		s.knows(t, "busan", "https://127.0.0.1:1")
-		f.tell(t.Context(), &view, nil)
+		f.storeOffer(t.Context(), &view, nil)
 		if all := s.Peers(); len(all) != 1 || !has("genome")(all[0]) {
 			t.Errorf("kept is %+v", all)
 		}
@@ -255,14 +255,14 @@ func TestQuiet(t *testing.T) {
 func TestBadCertificates(t *testing.T) {
 	ca, other := authority(t), authority(t)
 	busan := newSite(t, "busan", certificate(t, ca, "busan"))
-	stranger := certificate(t, other, "daejeon")
+	unknown := certificate(t, other, "daejeon")
 	late := func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }
 	for name, c := range map[string]struct {
 		keys Keys
 		as   string // the name by which daejeon knows busan
 		want string
 	}{
-		"ours is of an authority that the peer does not know": {Keys{stranger.Cert, stranger.Key, ca.Crt("ca")}, "busan", "peer busan rejects our certificate"},
+		"ours is of an authority that the peer does not know": {Keys{unknown.Cert, unknown.Key, ca.Crt("ca")}, "busan", "peer busan rejects our certificate"},
 		"theirs is of an authority that we do not know":       {Keys{ca.Crt("busan"), ca.Key("busan"), other.Crt("ca")}, "busan", "unknown authority"},
 		"ours is over":            {certificate(t, ca, "over", late), "busan", "peer busan rejects our certificate"},
 		"theirs has another name": {certificate(t, ca, "daejeon"), "seoul", "not seoul"},

@@ -29,7 +29,7 @@ func FuzzOffer(f *testing.F) {
 	own := []vdn.Network{{Name: "science", Subnets: []vdn.Subnet{{CIDR: netip.MustParsePrefix("10.1.0.0/24")}}}}
 	f.Fuzz(func(t *testing.T, status int, body []byte) {
 		fuzzlimit.Time(t)
-		a := asker{peer: peer}
+		a := offerClient{peer: peer}
 		o, err := a.read(&http.Response{StatusCode: status, Status: http.StatusText(status), Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(body))})
 		if err != nil {
 			if !strings.Contains(err.Error(), "busan") || len(err.Error()) > 1000 {

@@ -51,11 +51,11 @@ func (p place) where(err error) error {
 	if !errors.As(err, &all) {
 		return fmt.Errorf("%s:%d: %w", p.file, p.line, err)
 	}
-	var told []error
+	var errs []error
 	for _, one := range all {
-		told = append(told, fmt.Errorf("%s:%d: %w", p.file, p.lineOf(one.Field), one))
+		errs = append(errs, fmt.Errorf("%s:%d: %w", p.file, p.lineOf(one.Field), one))
 	}
-	return errors.Join(told...)
+	return errors.Join(errs...)
 }
 
 // lineOf returns the line of a field, or of its closest existing parent.

@@ -91,12 +91,12 @@ func (s *Sync) release(ctx context.Context, a vdn.Attachment, namespace, name st
 	note := fmt.Sprintf("pod %s/%s has not existed for %s: released the lease of its interface %s in network %s: %v",
 		namespace, name, s.GoneAfter, a.Interface, a.Network, a.Addresses)
 	s.Log.Warn("attachment released", "attachment", a.ID, "node", a.Node, "reason", note)
-	s.tell(ctx, a, namespace, name, note)
+	s.postEvent(ctx, a, namespace, name, note)
 	return nil
 }
 
-// tell creates an Event for a deleted pod in its namespace, unless that is gone too.
-func (s *Sync) tell(ctx context.Context, a vdn.Attachment, namespace, name, note string) {
+// postEvent creates an Event for a deleted pod in its namespace, unless that is gone too.
+func (s *Sync) postEvent(ctx context.Context, a vdn.Attachment, namespace, name, note string) {
 	_, err := kubeclient.PostEvent(ctx, s.events, kubeclient.Event{
 		About:      corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name},
 		Controller: "fairlead.io/vdn", Instance: a.Node, Reason: "AttachmentReleased", Action: "Release", Note: note, Warn: true,

@@ -61,7 +61,7 @@ type Sync struct {
 	networks, attachments, pods cache.SharedIndexInformer
 	// wake has one element if the cluster may have changed.
 	wake chan struct{}
-	// gone has the time since when the pod of a lease is missing, by lease ID.
+	// gone has the time since which the pod of a lease is missing, by lease ID.
 	gone map[string]time.Time
 	// due requests another comparison soon, even without a change.
 	due bool

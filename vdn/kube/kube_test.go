@@ -303,14 +303,14 @@ func TestAttachments(t *testing.T) {
 	w.shows(fmt.Sprintf(line, "up"))
 	testkit.Eventually(t, patience, func() error {
 		events, err := w.core.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{})
-		told := map[string]bool{}
+		reported := map[string]bool{}
 		for i := range events.Items {
 			if e := &events.Items[i]; e.Reason == "AttachmentReleased" {
-				told[e.Regarding.Name] = true
+				reported[e.Regarding.Name] = true
 			}
 		}
-		if err != nil || !told["web"] || !told["never"] || len(told) != 2 {
-			return fmt.Errorf("told of %v, %v", told, err)
+		if err != nil || !reported["web"] || !reported["never"] || len(reported) != 2 {
+			return fmt.Errorf("Events for %v, %v", reported, err)
 		}
 		return nil
 	})

@@ -25,9 +25,9 @@ type Adoption struct {
 	Attachment vdn.Attachment `json:"attachment"`
 	// Replaces are the previous IDs of the lease, newest first.
 	Replaces []string `json:"replaces"`
-	// told is true once a controller knows it. Another request after the pod's deletion
+	// reported is true once a controller knows it. Another request after the pod's deletion
 	// would create another lease.
-	told bool
+	reported bool
 }
 
 // mostAdoption limits the size of an Adoption, in bytes.
@@ -45,14 +45,14 @@ func (d *Daemon) answerAdopt(w http.ResponseWriter, r *http.Request) {
 		err = a.request().Validate()
 	}
 	if err == nil && !filepath.IsAbs(a.Attachment.NetNS) {
-		err = fmt.Errorf("attachment %s, netns: %q is no path of a network namespace", a.Attachment.ID, a.Attachment.NetNS)
+		err = fmt.Errorf("attachment %s, netns: %q is not the absolute path of a network namespace", a.Attachment.ID, a.Attachment.NetNS)
 	}
 	if err != nil {
-		tell(w, http.StatusBadRequest, "error", err.Error())
+		respond(w, http.StatusBadRequest, "error", err.Error())
 		return
 	}
 	if err := d.adopt(a); err != nil {
-		tell(w, http.StatusServiceUnavailable, "error", err.Error())
+		respond(w, http.StatusServiceUnavailable, "error", err.Error())
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -113,7 +113,7 @@ func (d *Daemon) restoreAdopted() error {
 // effective returns the newest plan with the adoptions, and the plan without them, which is
 // the one to cache; nil before the first plan. Adoptions that a controller knows, or whose
 // pod is gone, are dropped.
-func (d *Daemon) effective() (whole, told *vdn.Plan) {
+func (d *Daemon) effective() (whole, base *vdn.Plan) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.plan == nil || len(d.adopted) == 0 {
@@ -146,7 +146,7 @@ func (d *Daemon) handOver(ctx context.Context) {
 	all := maps.Clone(d.adopted)
 	d.mu.Unlock()
 	for id, a := range all {
-		if _, err := os.Stat(a.Attachment.NetNS); a.told || errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(a.Attachment.NetNS); a.reported || errors.Is(err, fs.ErrNotExist) {
 			continue // a deleted pod's lease will be released
 		}
 		_, err := d.cfg.Controller.Attach(ctx, a.request())
@@ -158,7 +158,7 @@ func (d *Daemon) handOver(ctx context.Context) {
 			d.log.Info("vdn node: a controller accepted an attachment that was continued without one", "attachment", id)
 			d.mu.Lock()
 			if now, still := d.adopted[id]; still {
-				now.told = true
+				now.reported = true
 				d.adopted[id] = now
 			}
 			d.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 // Socket is where the daemon serves the CNI plugins on its node.
 const Socket = "/run/fairlead/vdn/node.sock"
 
-// Asker returns an HTTP client of the daemon on a socket. Its URLs begin with http://node.
-func Asker(socket string) *http.Client {
+// Client returns an HTTP client of the daemon on a socket. Its URLs begin with http://node.
+func Client(socket string) *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}}
@@ -47,7 +47,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("GET /applied", d.answer)
 	mux.HandleFunc("PUT /attachments", d.answerAdopt)
 	mux.HandleFunc("GET /status", d.answerStatus)
-	mux.HandleFunc("GET /node", func(w http.ResponseWriter, _ *http.Request) { tell(w, http.StatusOK, "name", d.cfg.Node.Name) })
+	mux.HandleFunc("GET /node", func(w http.ResponseWriter, _ *http.Request) { respond(w, http.StatusOK, "name", d.cfg.Node.Name) })
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	return httpserver.Until(ctx, srv, l)
 }
@@ -59,7 +59,7 @@ func (d *Daemon) answer(w http.ResponseWriter, r *http.Request) {
 		wait, err = time.ParseDuration(text)
 	}
 	if id == "" || err != nil || wait < 0 {
-		tell(w, http.StatusBadRequest, "error", "applied: ask for attachment=ID and wait=1s")
+		respond(w, http.StatusBadRequest, "error", "applied: ask for attachment=ID and wait=1s")
 		return
 	}
 	ctx, stop := context.WithTimeout(r.Context(), min(wait, mostWait))
@@ -68,13 +68,13 @@ func (d *Daemon) answer(w http.ResponseWriter, r *http.Request) {
 	case there:
 		w.WriteHeader(http.StatusOK)
 	case err != nil:
-		tell(w, http.StatusServiceUnavailable, "error", err.Error())
+		respond(w, http.StatusServiceUnavailable, "error", err.Error())
 	default:
 		w.WriteHeader(http.StatusNotModified)
 	}
 }
 
-func tell(w http.ResponseWriter, status int, key, value string) {
+func respond(w http.ResponseWriter, status int, key, value string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(map[string]string{key: value}) // the client may be gone

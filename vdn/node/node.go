@@ -146,7 +146,7 @@ func (d *Daemon) poll(ctx context.Context) {
 			return
 		}
 		wait = pollWait
-		switch changed := d.heard(err); {
+		switch changed := d.noteContact(err); {
 		case err != nil:
 			if changed {
 				d.log.Warn("vdn node: no controller reachable, enforcement continues", "error", err)
@@ -177,9 +177,9 @@ func (d *Daemon) keep(ctx context.Context, routes *routes) {
 		case <-d.kick:
 		case <-tick.C:
 		}
-		if whole, told := d.effective(); told != nil {
+		if whole, base := d.effective(); base != nil {
 			d.apply(ctx, *whole, routes)
-			d.saveOnce(*told)
+			d.saveOnce(*base)
 		}
 	}
 }
@@ -191,12 +191,12 @@ func (d *Daemon) apply(ctx context.Context, p vdn.Plan, routes *routes) {
 	}
 	d.mu.Lock()
 	first := d.applied.Revision != p.Revision
-	told := fmt.Sprint(d.err) == fmt.Sprint(err)
+	logged := fmt.Sprint(d.err) == fmt.Sprint(err)
 	d.applied, d.err = p, err
 	close(d.changed)
 	d.changed = make(chan struct{})
 	d.mu.Unlock()
-	if err != nil && !told {
+	if err != nil && !logged {
 		d.log.Warn("vdn node: the plan is not completely enforced", "revision", p.Revision, "error", err)
 	}
 	if first {

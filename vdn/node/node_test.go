@@ -205,8 +205,8 @@ func (w *world) drops(d *daemon, reason string) (n uint64) {
 	return n
 }
 
-// told waits for a node's report to the controller.
-func (w *world) told(name string, good func(vdn.NodeView) error) {
+// reported waits for a node's report to the controller.
+func (w *world) reported(name string, good func(vdn.NodeView) error) {
 	w.t.Helper()
 	testkit.Eventually(w.t, patience, func() error {
 		v, _, err := w.View(w.t.Context(), 0, 0)
@@ -241,7 +241,7 @@ func TestPodsAreEnforced(t *testing.T) {
 	w.attach("a1")
 	w.attach("b1")
 	w.enforced(d)
-	w.told("n1", func(n vdn.NodeView) error {
+	w.reported("n1", func(n vdn.NodeView) error {
 		if !n.Alive || n.Applied == 0 || n.Error != "" || len(n.Counters) != 4 { // two pods, two networks
 			return fmt.Errorf("%+v", n)
 		}
@@ -256,7 +256,7 @@ func TestPodsAreEnforced(t *testing.T) {
 		}
 		return nil
 	})
-	w.told("n1", func(n vdn.NodeView) error {
+	w.reported("n1", func(n vdn.NodeView) error {
 		if !strings.Contains(n.Error, "a2.lo9") {
 			return fmt.Errorf("error %q, want the attachment named", n.Error)
 		}
@@ -291,7 +291,7 @@ func TestThePlanIsKeptOnceItCanBe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.told("n1", func(n vdn.NodeView) error {
+	w.reported("n1", func(n vdn.NodeView) error {
 		if n.Applied != newest.Revision {
 			return fmt.Errorf("applied is %d, want %d", n.Applied, newest.Revision)
 		}
@@ -419,7 +419,7 @@ func TestGateway(t *testing.T) {
 func TestAnUplinkComes(t *testing.T) {
 	w := newWorld(t)
 	d := w.start("n1", false, "late0")
-	w.told("n1", func(n vdn.NodeView) error {
+	w.reported("n1", func(n vdn.NodeView) error {
 		if !strings.Contains(n.Error, "uplink late0") {
 			return fmt.Errorf("error %q, want the uplink named", n.Error)
 		}
@@ -431,7 +431,7 @@ func TestAnUplinkComes(t *testing.T) {
 	if err := h.Netlink().LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "late1"}); err != nil {
 		t.Fatal(err)
 	}
-	w.told("n1", func(n vdn.NodeView) error {
+	w.reported("n1", func(n vdn.NodeView) error {
 		if n.Error != "" || len(counted(n, "late0")) != 2 {
 			return fmt.Errorf("error %q, counters %+v", n.Error, n.Counters)
 		}

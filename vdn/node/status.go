@@ -23,7 +23,7 @@ type Status struct {
 	Unreachable string `json:"unreachable,omitempty"`
 	// Controllers is the state of each controller at its last request.
 	Controllers []client.ControllerState `json:"controllers"`
-	// Plan is the revision of the newest plan; 0 if there is none yet. Cached means that it
+	// Plan is the revision of the newest plan; 0 before the first. Cached means that it
 	// is from the node's disk and no controller has confirmed it since.
 	Plan   uint64 `json:"plan"`
 	Cached bool   `json:"cached,omitempty"`
@@ -72,9 +72,9 @@ type contact struct {
 	cached    bool // the plan is from disk
 }
 
-// heard records the outcome of a request for a plan, and reports whether reachability
+// noteContact records the outcome of a request for a plan, and reports whether reachability
 // changed.
-func (d *Daemon) heard(err error) (changed bool) {
+func (d *Daemon) noteContact(err error) (changed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	changed = d.contact.since.IsZero() || d.contact.reachable != (err == nil)

@@ -83,7 +83,7 @@ func (s *Server) postGC(r *http.Request) (answer, error) {
 		return answer{}, invalid("node %s, network: is required: use the network whose attachments are collected", r.PathValue("node"))
 	}
 	if v.Valid == nil {
-		return answer{}, invalid("node %s, valid: is required: list the attachments in use, [] if there are none", r.PathValue("node"))
+		return answer{}, invalid("node %s, valid: is required: list the attachments in use, [] if no attachment is", r.PathValue("node"))
 	}
 	released, err := s.store.Collect(r.Context(), r.PathValue("node"), v.Network, v.Valid)
 	if released == nil {

@@ -103,14 +103,14 @@ func takeBack(t *testing.T, s http.Handler, method string, u *url.URL, said stri
 	case method != http.MethodPut || strings.HasSuffix(path, "/up"):
 		return
 	case strings.HasPrefix(path, "/v1/networks/"):
-		code, told := send(t, s, http.MethodGet, path, "")
+		code, returned := send(t, s, http.MethodGet, path, "")
 		var n vdn.Network
-		if err := json.Unmarshal([]byte(told), &n); code != http.StatusOK || err != nil || n.Validate() != nil {
-			t.Errorf("%s is taken, and told as %d %s: %v, %v", path, code, told, err, n.Validate())
+		if err := json.Unmarshal([]byte(returned), &n); code != http.StatusOK || err != nil || n.Validate() != nil {
+			t.Errorf("%s is accepted, but returned as %d %s: %v, %v", path, code, returned, err, n.Validate())
 		}
 		again, _ := json.Marshal(n)
 		if code, no := send(t, s, http.MethodPut, path, string(again)); code >= 300 {
-			t.Errorf("%s is told as %s, which is refused: %s", path, again, no)
+			t.Errorf("%s is returned as %s, which is rejected: %s", path, again, no)
 		}
 	}
 	if code, no := send(t, s, http.MethodDelete, path, ""); code >= 300 {

@@ -19,9 +19,9 @@ func TestNoNewsIsLost(t *testing.T) {
 	if err := r.Report(r.ctx, vdn.NodeReport{Node: vdn.Node{Name: "n1", Means: "kernel", Uplinks: []vdn.Uplink{}}}); err != nil {
 		t.Fatal(err)
 	}
-	const askers, pods = 4, 80
-	heard := make(chan int, askers*pods*2)
-	for range askers {
+	const clients, pods = 4, 80
+	received := make(chan int, clients*pods*2)
+	for range clients {
 		go func() {
 			for after, up := uint64(0), 0; up < pods; {
 				p, fresh, err := r.Plan(r.ctx, "n1", after, 30*time.Second)
@@ -37,7 +37,7 @@ func TestNoNewsIsLost(t *testing.T) {
 						up++
 					}
 				}
-				heard <- up
+				received <- up
 			}
 		}()
 	}
@@ -49,14 +49,14 @@ func TestNoNewsIsLost(t *testing.T) {
 		if _, err := r.Up(r.ctx, lease.Attachment.ID, vdn.UpReport{Device: "eth1", MAC: "02:00:00:00:00:01", NetNS: "/run/netns/x"}); err != nil {
 			t.Fatal(err)
 		}
-		for all := 0; all < askers; {
+		for all := 0; all < clients; {
 			select {
-			case up := <-heard:
+			case up := <-received:
 				if up == i+1 {
 					all++
 				}
 			case <-time.After(20 * time.Second):
-				t.Fatalf("pod %d is up: only %d of %d have heard of it", i, all, askers)
+				t.Fatalf("pod %d is up: only %d of %d have received it", i, all, clients)
 			}
 		}
 	}

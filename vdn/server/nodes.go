@@ -48,10 +48,10 @@ func (r *reports) view(n vdn.Node, now time.Time) vdn.NodeView {
 	defer r.mu.Unlock()
 	last, there := r.last[n.Name]
 	if !there {
-		return vdn.NodeView{NodeReport: vdn.NodeReport{Node: n}, Heard: max(now.Sub(r.began).Seconds(), 0)}
+		return vdn.NodeView{NodeReport: vdn.NodeReport{Node: n}, ReportAge: max(now.Sub(r.began).Seconds(), 0)}
 	}
-	heard := max(now.Sub(last.at), 0)
-	v := vdn.NodeView{NodeReport: last.NodeReport, Heard: heard.Seconds(), Alive: heard < aliveFor}
+	age := max(now.Sub(last.at), 0)
+	v := vdn.NodeView{NodeReport: last.NodeReport, ReportAge: age.Seconds(), Alive: age < aliveFor}
 	if v.Alive {
 		v.Rates = last.rates
 	}

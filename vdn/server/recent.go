@@ -9,10 +9,10 @@ import (
 // changes if the client's content does.
 type recent struct {
 	mu   sync.Mutex
-	told map[string]told
+	sent map[string]sent
 }
 
-type told struct {
+type sent struct {
 	revision uint64
 	content  string // JSON
 }
@@ -26,15 +26,15 @@ func (r *recent) revision(who string, now uint64, content any) uint64 {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.told == nil {
-		r.told = map[string]told{}
+	if r.sent == nil {
+		r.sent = map[string]sent{}
 	}
-	if t, ok := r.told[who]; ok && t.content == string(b) {
+	if t, ok := r.sent[who]; ok && t.content == string(b) {
 		return t.revision
 	} else if ok && t.revision > now {
 		return now // a newer one has been sent already
 	}
-	r.told[who] = told{now, string(b)}
+	r.sent[who] = sent{now, string(b)}
 	return now
 }
 
@@ -42,5 +42,5 @@ func (r *recent) revision(who string, now uint64, content any) uint64 {
 func (r *recent) forget(who string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.told, who)
+	delete(r.sent, who)
 }

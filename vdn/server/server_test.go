@@ -137,9 +137,9 @@ func TestTheLifeOfAnAttachment(t *testing.T) {
 	}
 }
 
-// TestOnlyWhoIsConcernedHearsOfAChange checks that a pod on one node does not wake the
+// TestOnlyConcernedNodesReceiveAChange checks that a pod on one node does not wake the
 // others.
-func TestOnlyWhoIsConcernedHearsOfAChange(t *testing.T) {
+func TestOnlyConcernedNodesReceiveAChange(t *testing.T) {
 	r := start(t, server.Options{})
 	check(t, r.PutNetwork(r.ctx, network("a", "10.1.0.0/24")))
 	if _, _, err := r.Plan(r.ctx, "n1", 0, 0); !client.IsStatus(err, http.StatusNotFound) || !strings.Contains(err.Error(), "node n1: not found: has not reported yet: PUT /v1/nodes/n1 first") {
@@ -148,27 +148,27 @@ func TestOnlyWhoIsConcernedHearsOfAChange(t *testing.T) {
 	check(t, r.Report(r.ctx, vdn.NodeReport{Node: vdn.Node{Name: "n1", Means: "kernel"}}))
 	plan, _, err := r.Plan(r.ctx, "n1", 0, 0)
 	check(t, err)
-	type told struct {
+	type result struct {
 		plan  vdn.Plan
 		fresh bool
 		err   error
 	}
-	heard := make(chan told, 1)
+	received := make(chan result, 1)
 	go func() {
 		p, fresh, err := r.Plan(r.ctx, "n1", plan.Revision, time.Minute)
-		heard <- told{p, fresh, err}
+		received <- result{p, fresh, err}
 	}()
 	request := vdn.AttachmentRequest{Network: "a", Node: "n2", Container: "c1", Interface: "net1"}
 	_, err = r.Attach(r.ctx, request)
 	check(t, err)
 	if p, fresh, err := r.Plan(r.ctx, "n1", plan.Revision, time.Millisecond); fresh || err != nil {
-		t.Errorf("n1 hears of n2: %+v, %v", p, err)
+		t.Errorf("n1 receives a change of n2: %+v, %v", p, err)
 	}
 	request.Node, request.Container = "n1", "c2"
 	_, err = r.Attach(r.ctx, request)
 	check(t, err)
-	if got := <-heard; !got.fresh || got.err != nil || len(got.plan.Local) != 1 {
-		t.Errorf("n1 hears %+v", got)
+	if got := <-received; !got.fresh || got.err != nil || len(got.plan.Local) != 1 {
+		t.Errorf("n1 receives %+v", got)
 	}
 	// A client with a revision from the future used another store.
 	if _, fresh, err := r.Plan(r.ctx, "n1", 1<<40, time.Minute); !fresh || err != nil {
@@ -201,7 +201,7 @@ func TestTheViewShowsNodesRatesAndWhatDoesNotHold(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	now = now.Add(time.Minute)
-	if v, _, err = r.View(r.ctx, 0, 0); err != nil || v.Nodes[0].Alive || v.Nodes[0].Heard != 60 || v.Nodes[0].Rates != nil {
+	if v, _, err = r.View(r.ctx, 0, 0); err != nil || v.Nodes[0].Alive || v.Nodes[0].ReportAge != 60 || v.Nodes[0].Rates != nil {
 		t.Errorf("%+v, %v", v.Nodes, err)
 	}
 	if v, fresh, err := r.View(r.ctx, v.Revision, time.Millisecond); fresh || err != nil {

@@ -62,7 +62,7 @@ func seenBy(i access.Identity, v vdn.View) vdn.View {
 				Applied:  n.Applied,
 				Counters: filter(n.Counters, func(c vdn.Counter) bool { return i.Sees(c.Network) }),
 			},
-			Heard: n.Heard, Alive: n.Alive, Rates: filter(n.Rates, func(c vdn.CounterRate) bool { return i.Sees(c.Network) }),
+			ReportAge: n.ReportAge, Alive: n.Alive, Rates: filter(n.Rates, func(c vdn.CounterRate) bool { return i.Sees(c.Network) }),
 		})
 	}
 	v.Nodes = nodes

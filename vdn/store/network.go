@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/vdn/store/kv"
 )
 
-// Allow may deny a change, given the current network, which is nil if there is none. It may
-// be called more than once.
+// Allow may deny a change, given the current network, which is nil if it does not exist. It
+// may be called more than once.
 type Allow func(before *vdn.Network) error
 
 // alike reports whether two values are stored identically: an empty list equals no list.

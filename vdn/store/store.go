@@ -106,12 +106,12 @@ func (s *Store) load(ctx context.Context) (kv.Snapshot, error) {
 		return snapshot, nil
 	}
 	s.mem = m
-	s.tell()
+	s.notify()
 	return snapshot, nil
 }
 
-// tell wakes waiting callers. The caller holds the lock.
-func (s *Store) tell() {
+// notify wakes waiting callers. The caller holds the lock.
+func (s *Store) notify() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
@@ -167,7 +167,7 @@ func (s *Store) take(b kv.Batch) error {
 		return err
 	}
 	s.trouble = nil
-	s.tell()
+	s.notify()
 	return nil
 }
 

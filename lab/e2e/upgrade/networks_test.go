@@ -103,7 +103,7 @@ func (n *networks) node(t *testing.T, name string) {
 			return err
 		}
 		for _, one := range view.Nodes {
-			if one.Name == name && one.Applied == plan.Revision && one.Heard < time.Since(started).Seconds() {
+			if one.Name == name && one.Applied == plan.Revision && one.ReportAge < time.Since(started).Seconds() {
 				return nil
 			}
 		}

@@ -157,15 +157,15 @@ func (*Kernel) Means() enforce.Means { return means }
 var means = enforce.Means{
 	Name: "kernel", Guarantee: true, Cap: true, Access: true, Spoof: true, Errors: true,
 	Notes: []string{
-		"guarantee and max hold where packets leave by an uplink, counted as Ethernet frames without preamble and checksum; pods of one node meet before it",
-		"a host's max is held by dropping, with 100 ms of it at once after silence",
-		"what is neither IP nor ARP, frames of VLANs among it, pods neither send nor receive",
-		"what a packet socket sends past its device's queues, and so past the programs there (PACKET_QDISC_BYPASS, AF_XDP), is dropped at the device below, whatever it is: `bypassed`; a whole NIC (host-device) has no device below, so there such frames pass",
-		"a container with CAP_NET_ADMIN can take its device's programs off, or have a filter pretend that they passed a frame; take that right from whom you do not trust",
-		"another program at the ingress of an uplink that ends the chain there (TC_ACT_OK) takes the mark off that pods receive broadcast by; the node reports it",
-		"with an XDP program in generic mode that takes fragments (xdp.frags) at an uplink, Linux from 6.9 on hands programs at tc frames without their header, and pods receive nothing: attach it in native mode",
-		"what is not for a pod is dropped behind packet sockets, which see it: broadcast of other networks among it",
-		"of link-local IPv6 pods have neighbour discovery alone, with the address that their MAC gives them",
+		"guarantee and max apply where packets leave through an uplink, counted as Ethernet frames without preamble and checksum; traffic between pods on one node is not limited",
+		"a host's max is enforced by dropping; after an idle period, a burst of 100 ms is allowed",
+		"pods cannot send or receive anything but IP and ARP; frames with VLAN tags are dropped, too",
+		"all packets that a packet socket sends past its device's queues, and thus past the programs there (PACKET_QDISC_BYPASS, AF_XDP), are dropped at the device below (`bypassed`); an entire NIC (host-device) has no device below, so such frames pass",
+		"a container with CAP_NET_ADMIN can detach its device's programs, or forge the mark of frames that passed them: do not grant it to untrusted containers",
+		"another program at the ingress of an uplink that ends the chain there (TC_ACT_OK) keeps packets from getting the mark without which pods receive no broadcast; the node reports it",
+		"with an XDP program in generic mode that supports fragments (xdp.frags) at an uplink, Linux 6.9 and later pass frames without their header to tc programs, and pods receive nothing: attach it in native mode",
+		"packets for other pods, including broadcast of other networks, are dropped only after packet sockets have seen them",
+		"link-local IPv6 is limited to neighbor discovery, with the address derived from the pod's MAC",
 	},
 }
 

@@ -23,8 +23,8 @@ type seat struct {
 	// netns is the cookie of the pod's namespace.
 	netns uint64
 	// below is the node's device that its frames pass next: the parent of a macvlan or
-	// ipvlan device, or the node's end of a veth pair. 0 if there is none, as below a host
-	// device.
+	// ipvlan device, or the node's end of a veth pair. 0 without one, as below a
+	// host device.
 	below int
 }
 
@@ -116,15 +116,15 @@ func (k *Kernel) stampsHold() error {
 	var errs []error
 	for _, s := range k.plan.Slices {
 		if n := now[s.ID]; k.unstamped != nil && n > k.unstamped[s.ID] {
-			errs = append(errs, fmt.Errorf("network %s: %d packets reached its pods past the program at the device below them, whose mark pods receive broadcast by: "+
-				"another program at that device's ingress ends the chain (TC_ACT_OK): have it go on (TC_ACT_UNSPEC), or take it away", s.Name, n-k.unstamped[s.ID]))
+			errs = append(errs, fmt.Errorf("network %s: %d packets bypassed the program at the device below its pods, without whose mark pods receive no broadcast: "+
+				"another program at that device's ingress ends the chain (TC_ACT_OK): make it return TC_ACT_UNSPEC, or remove it", s.Name, n-k.unstamped[s.ID]))
 		}
 	}
 	k.unstamped = now
 	return errors.Join(errs...)
 }
 
-// findCookies tells the programs where the kernel stores a network namespace's cookie, if
+// findCookies configures in the programs where the kernel stores a network namespace's cookie, if
 // it has no helper for that. It returns an error if it cannot.
 func findCookies(spec *ebpf.CollectionSpec) error {
 	helper, _ := features.Lookup(features.NetnsCookie)

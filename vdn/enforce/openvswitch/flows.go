@@ -99,7 +99,7 @@ func translate(all []vdn.Slice, local []vdn.Attachment, uplinks, others []string
 	t.add(tableJudge, 0, cookie{}, "", goTo(tableReceive))
 	t.add(tableForward, 0, cookie{}, "", "NORMAL")
 	known := enforce.ByName(all)
-	strangers := map[string]uint32{}
+	unknown := map[string]uint32{}
 	for _, slot := range slices.Sorted(maps.Keys(t.slots)) {
 		a := t.slots[slot]
 		s, ok := known[a.Network]
@@ -110,12 +110,12 @@ func translate(all []vdn.Slice, local []vdn.Attachment, uplinks, others []string
 		if err := t.attachment(slot, a, s); err != nil {
 			t.err = &enforce.AttachmentError{ID: a.ID, Err: err}
 		}
-		if _, there := strangers[a.Device]; !there {
-			strangers[a.Device] = slot
+		if _, there := unknown[a.Device]; !there {
+			unknown[a.Device] = slot
 		}
 	}
 	// Unknown senders behind a port are counted for the first attachment of that port.
-	for device, slot := range strangers {
+	for device, slot := range unknown {
 		t.add(tableGuard, 100, cookie{kind: kindDrop, reason: spoofed, number: slot}, "in_port="+device, "drop")
 	}
 	for _, s := range all {

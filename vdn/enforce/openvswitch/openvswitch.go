@@ -46,7 +46,7 @@ var _ enforce.Enforcer = (*Switch)(nil)
 func Open(cfg Config) (*Switch, error) {
 	s := &Switch{cfg: cfg}
 	if _, err := s.vsctl(context.Background(), "br-exists", cfg.Bridge); err != nil {
-		return nil, fmt.Errorf("bridge %s: %w: make it (ovs-vsctl add-br %s) and start openvswitch-switch", cfg.Bridge, err, cfg.Bridge)
+		return nil, fmt.Errorf("bridge %s: %w: create it (ovs-vsctl add-br %s) and start openvswitch-switch", cfg.Bridge, err, cfg.Bridge)
 	}
 	return s, nil
 }
@@ -57,14 +57,14 @@ func (*Switch) Means() enforce.Means { return means }
 var means = enforce.Means{
 	Name: "openvswitch", Cap: true, Access: true, Spoof: true,
 	Notes: []string{
-		"no guarantee: meters cap, and a cap on the others is none either, as what is not used is not lent",
-		"pods are known by the bridge's port (an attachment's device), MAC and addresses: pods that share a port can take each other's",
-		"pods on a macvlan of one node talk past the bridge: give each a port of its own",
-		"a network's max is one for all uplinks together; the bridge must be ours alone",
-		"not on gateways: a bridge forwards frames, and pods' own bridges check both ways",
-		"no errors of ICMP from routers outside, those that tell a path's MTU among them: no flow sees what they quote; add the routers to `allowedCIDRs`, or give the network an `mtu` that fits the path",
-		"of neighbour discovery neither the length is checked, nor with what routers are solicited: pods that want to can pass notes by it",
-		"pods hear no broadcast and multicast from outside; what is for a MAC address that the bridge has not learned floods to all ports, pods' among them",
+		"no guarantees: meters only limit rates, and limiting the other networks would waste the bandwidth that a network does not use",
+		"pods are identified by bridge port (an attachment's device), MAC and addresses: pods that share a port can use each other's addresses",
+		"pods with macvlan devices on one node bypass the bridge when they send to each other: give each pod its own port",
+		"a network's max applies to all uplinks together; the bridge must not be used for anything else",
+		"gateways are not supported: a bridge forwards frames, and both directions are checked at the pods' own bridges",
+		"ICMP errors of external routers are dropped, including those of path MTU discovery, because no flow matches the packets that they quote: add the routers to `allowedCIDRs`, or give the network an `mtu` that fits the path",
+		"the length of neighbor discovery packets and the content of router solicitations are not checked: pods can use them as a covert channel",
+		"pods receive no broadcast or multicast from outside; frames to a MAC address that the bridge has not learned are flooded to all ports, including those of pods",
 	},
 }
 
@@ -84,7 +84,7 @@ func (s *Switch) Apply(ctx context.Context, p vdn.Plan) error {
 	var uplinks []string
 	for _, u := range s.cfg.Uplinks {
 		if !ports[u.Device] {
-			missing = append(missing, fmt.Errorf("uplink %s: it is no port of bridge %s: ovs-vsctl add-port %s %s", u.Device, s.cfg.Bridge, s.cfg.Bridge, u.Device))
+			missing = append(missing, fmt.Errorf("uplink %s is not a port of bridge %s: run ovs-vsctl add-port %s %s", u.Device, s.cfg.Bridge, s.cfg.Bridge, u.Device))
 			continue
 		}
 		uplinks = append(uplinks, u.Device)
@@ -128,7 +128,7 @@ func present(all []vdn.Attachment, ports map[string]bool) (there []vdn.Attachmen
 			there = append(there, a)
 		default:
 			if _, err := os.Stat(a.NetNS); err == nil {
-				missing = append(missing, &enforce.AttachmentError{ID: a.ID, Err: fmt.Errorf("device %s is no port of the bridge: pods need one there", a.Device)})
+				missing = append(missing, &enforce.AttachmentError{ID: a.ID, Err: fmt.Errorf("device %s is not a port of the bridge: add it with ovs-vsctl add-port", a.Device)})
 			}
 		}
 	}

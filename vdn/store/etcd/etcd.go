@@ -110,7 +110,7 @@ func (b *Backend) checkFormat(ctx context.Context) error {
 	return nil
 }
 
-// number returns the value that was read as a number; 0 if there is none.
+// number returns the value that was read as a number; 0 without one.
 func (d *decided) number() uint64 { return d.read.number() }
 
 func (l *listed) number() uint64 {

@@ -25,7 +25,7 @@ func (b *Backend) Lead(ctx context.Context, id string, run func(context.Context)
 	}
 }
 
-// leadOnce becomes the leader if there is none.
+// leadOnce becomes the leader if no other is.
 func (b *Backend) leadOnce(ctx context.Context, id string, run func(context.Context)) error {
 	var there listed
 	if err := b.ask(ctx, kvRange, get(b.key(leaders, "now")), &there); err != nil || len(there.pairs) > 0 {

@@ -22,10 +22,10 @@ import (
 	"github.com/fairlead/fairlead/router"
 )
 
-// runBeside installs resilient shadow routes for the routes of another routing daemon
+// runShadow installs resilient shadow routes for the routes of another routing daemon
 // until ctx is canceled.
-func runBeside(ctx context.Context, r *config.ResolvedRouter) error {
-	table, err := besideTable(r.Metric, r.Table)
+func runShadow(ctx context.Context, r *config.ResolvedRouter) error {
+	table, err := shadowTable(r.Metric, r.Table)
 	if err != nil {
 		return err
 	}
@@ -33,17 +33,17 @@ func runBeside(ctx context.Context, r *config.ResolvedRouter) error {
 	if err != nil {
 		return errors.Join(err, table.Close(true))
 	}
-	slog.Info("making routes resilient", "protocols", r.Router.Beside, "metric", r.Metric)
+	slog.Info("making routes resilient", "protocols", r.Router.ShadowProtocols, "metric", r.Metric)
 	look := routing(status.RoleRouter)
 	look.Peers = func() []advertise.Peer { return nil }
-	look.Heard = func() ([]advertise.RouteSet, error) { return table.Desired(), nil }
+	look.Received = func() ([]advertise.RouteSet, error) { return table.Desired(), nil }
 	look.Table = table
 	following, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, following := errgroup.WithContext(following)
 	group.Go(func() error {
 		defer cancel()
-		return table.Follow(following, router.Shadow{Protocols: r.Beside, Accept: r.Accept})
+		return table.Follow(following, router.Shadow{Protocols: r.ShadowProtocols, Accept: r.Accept})
 	})
 	group.Go(func() error {
 		defer cancel()
@@ -54,9 +54,9 @@ func runBeside(ctx context.Context, r *config.ResolvedRouter) error {
 	return errors.Join(err, table.Close(true), guard.end())
 }
 
-// besideTable returns the part of the kernel routing table with the shadow routes. Its
+// shadowTable returns the part of the kernel routing table with the shadow routes. Its
 // next-hop IDs are disjoint from those of a router with sessions.
-func besideTable(metric, table int) (*router.Table, error) {
+func shadowTable(metric, table int) (*router.Table, error) {
 	return router.New(router.Config{Metric: uint32(metric), Table: uint32(table), FirstID: 2 * router.DefaultFirstID, Log: slog.Default()})
 }
 
@@ -78,7 +78,7 @@ func startGuard(metric, table int) (*guard, error) {
 		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start what takes our routes away should we die: %w", err)
+		return nil, fmt.Errorf("failed to start the process that removes the routes if this one dies: %w", err)
 	}
 	g := &guard{cmd: cmd, pipe: pipe, ended: make(chan error, 1)}
 	go func() { g.ended <- cmd.Wait() }()
@@ -92,7 +92,7 @@ func (g *guard) watch(ctx context.Context) error {
 		return nil
 	case err := <-g.ended:
 		g.ended <- err
-		return fmt.Errorf("what takes our routes away should we die has ended (%v): ending too", err)
+		return fmt.Errorf("the process that removes the routes if this one dies has exited (%v): exiting too", err)
 	}
 }
 
@@ -105,13 +105,13 @@ func newRouterGuardCommand() *cobra.Command {
 	var metric, number int
 	cmd := &cobra.Command{
 		Use:     "guard",
-		Short:   "Take the resilient routes away once standard input ends",
+		Short:   "Remove the resilient routes once standard input ends",
 		Example: `  fairlead router guard --metric 10`,
 		Args:    cobra.NoArgs,
 		Hidden:  true,
 		RunE: func(*cobra.Command, []string) error {
 			signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-			table, err := besideTable(metric, number)
+			table, err := shadowTable(metric, number)
 			if err != nil {
 				return err
 			}
