@@ -261,7 +261,7 @@ int getpeername6(struct bpf_sock_addr *ctx)
 }
 
 SEC("iter/bpf_sk_storage_map")
-int tell_origins(struct origin_in_turn *turn)
+int list_origins(struct origin_in_turn *turn)
 {
 	report_origin(turn);
 	return 0;

@@ -146,11 +146,11 @@ const (
 	proxyProgConnect6             = "connect6"
 	proxyProgGetpeername4         = "getpeername4"
 	proxyProgGetpeername6         = "getpeername6"
+	proxyProgListOrigins          = "list_origins"
 	proxyProgRecvmsg4             = "recvmsg4"
 	proxyProgRecvmsg6             = "recvmsg6"
 	proxyProgSendmsg4             = "sendmsg4"
 	proxyProgSendmsg6             = "sendmsg6"
-	proxyProgTellOrigins          = "tell_origins"
 	proxyVarMapLayout             = "map_layout"
 	proxyVarNodeNetns             = "node_netns"
 	proxyVarNodeOnly              = "node_only"
@@ -203,11 +203,11 @@ type proxyProgramSpecs struct {
 	Connect6     *ebpf.ProgramSpec `ebpf:"connect6"`
 	Getpeername4 *ebpf.ProgramSpec `ebpf:"getpeername4"`
 	Getpeername6 *ebpf.ProgramSpec `ebpf:"getpeername6"`
+	ListOrigins  *ebpf.ProgramSpec `ebpf:"list_origins"`
 	Recvmsg4     *ebpf.ProgramSpec `ebpf:"recvmsg4"`
 	Recvmsg6     *ebpf.ProgramSpec `ebpf:"recvmsg6"`
 	Sendmsg4     *ebpf.ProgramSpec `ebpf:"sendmsg4"`
 	Sendmsg6     *ebpf.ProgramSpec `ebpf:"sendmsg6"`
-	TellOrigins  *ebpf.ProgramSpec `ebpf:"tell_origins"`
 }
 
 // proxyMapSpecs contains maps before they are loaded into the kernel.
@@ -298,11 +298,11 @@ type proxyPrograms struct {
 	Connect6     *ebpf.Program `ebpf:"connect6"`
 	Getpeername4 *ebpf.Program `ebpf:"getpeername4"`
 	Getpeername6 *ebpf.Program `ebpf:"getpeername6"`
+	ListOrigins  *ebpf.Program `ebpf:"list_origins"`
 	Recvmsg4     *ebpf.Program `ebpf:"recvmsg4"`
 	Recvmsg6     *ebpf.Program `ebpf:"recvmsg6"`
 	Sendmsg4     *ebpf.Program `ebpf:"sendmsg4"`
 	Sendmsg6     *ebpf.Program `ebpf:"sendmsg6"`
-	TellOrigins  *ebpf.Program `ebpf:"tell_origins"`
 }
 
 func (p *proxyPrograms) Close() error {
@@ -311,11 +311,11 @@ func (p *proxyPrograms) Close() error {
 		p.Connect6,
 		p.Getpeername4,
 		p.Getpeername6,
+		p.ListOrigins,
 		p.Recvmsg4,
 		p.Recvmsg6,
 		p.Sendmsg4,
 		p.Sendmsg6,
-		p.TellOrigins,
 	)
 }
 

@@ -58,7 +58,7 @@ func newSweeper(config Config, kernel *proxyObjects, missing features.Missing, k
 		return nil, fmt.Errorf("own network namespace: %w", err)
 	}
 	s := &sweeper{
-		config: config, idle: missing.Has(features.SocketDestroy), iterator: kernel.TellOrigins, origins: kernel.Origins, sent: kernel.Sent, keeps: keeps,
+		config: config, idle: missing.Has(features.SocketDestroy), iterator: kernel.ListOrigins, origins: kernel.Origins, sent: kernel.Sent, keeps: keeps,
 		awake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 	}
 	go s.run(own)
