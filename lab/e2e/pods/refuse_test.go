@@ -308,7 +308,7 @@ func (p *pods) secondAgents(t *testing.T) {
 	}{
 		{"interface", own, "/sys/fs/bpf/second", balancer, []string{"eth0", "another XDP program"}, 1},
 		{"socket", cluster.Socket(first.Name), "/sys/fs/bpf/second", []string{"--role", "dsr"},
-			[]string{cluster.Socket(first.Name), "another agent answers there"}, 1},
+			[]string{cluster.Socket(first.Name), "another agent is listening there"}, 1},
 		{"pins", own, cluster.BPFFS(first.Name), balancer, []string{"another agent", cluster.BPFFS(first.Name)}, 1},
 		{"everything", cluster.Socket(first.Name), cluster.BPFFS(first.Name), balancer, []string{"another agent"}, 1},
 		{"wrong flags", own, "/sys/fs/bpf/second", []string{"--interface", "eth7", "--local-asn", "0"}, []string{"--local-asn", "0 is not an AS number"}, 2},
