@@ -264,8 +264,8 @@ func (p *place) refused() {
 	for words, args := range map[string][]string{
 		"TCP MD5 accepts at most": append(agent, "--peer", "10.0.0.254", "--password-file", long),
 		"is not a URL of http":    append(agent, "--cloud", "webhook", "--webhook-url-file", url),
-		"must hold one word":      {"vdn", "get", "networks", "--token-file", two},
-		"has a user":              {"vdn", "get", "networks", "--controller", "http://user:" + p.secrets["two"] + "@10.0.0.1:7473"},
+		"want one word":           {"vdn", "get", "networks", "--token-file", two},
+		"has user information":    {"vdn", "get", "networks", "--controller", "http://user:" + p.secrets["two"] + "@10.0.0.1:7473"},
 		"controller, url":         {"vdn", "get", "networks", "--controller", "http://user:" + p.secrets["two"] + "@10.0.0.1:port"},
 		"a key must have at leas": append(agent, "--node-key-file", p.secret("short", "%s\n")),
 		"not a URL of http or ht": append(agent, "--cloud", "webhook", "--webhook-url", "ftp://user:"+p.secrets["url"]+"@10.0.0.254/hook"),
