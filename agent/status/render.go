@@ -238,8 +238,8 @@ func align(b *bytes.Buffer, rows [][]string, color bool) {
 // colors of cells that are states, as ANSI codes.
 var colors = map[string]string{
 	"up": "32", "active": "32", "established": "32", "ok": "32",
-	"down": "31", "rejected": "31", "no-endpoints": "31", "no-healthy-backend": "31", "conflict": "31",
-	"draining": "33", "pending": "33", "panic": "33", "unknown": "33", "degraded": "33",
+	"down": "31", "removed": "31", "rejected": "31", "no-endpoints": "31", "no-healthy-backend": "31", "conflict": "31",
+	"draining": "33", "excluded": "33", "deferred": "33", "pending": "33", "panic": "33", "unknown": "33", "degraded": "33",
 }
 
 func colored(cell string, color bool) string {
