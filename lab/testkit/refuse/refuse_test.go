@@ -230,7 +230,7 @@ func TestExitCode(t *testing.T) {
 // TestNested checks for a clear message about what the kernel cannot do.
 func TestNested(t *testing.T) {
 	out, err := refuse.Command("map:ringbuf=EPERM", self, "nested").CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "refuse does not run inside refuse") {
+	if err == nil || !strings.Contains(string(out), "refuse cannot run inside refuse") {
 		t.Errorf("%v: %s", err, out)
 	}
 }
