@@ -112,7 +112,7 @@ func TestOutages(t *testing.T) {
 			t.Errorf("%s: writes are still accepted", step.what)
 		}
 	}
-	if err := c.APIServer.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "runs already") {
+	if err := c.APIServer.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "is already running") {
 		t.Errorf("starting a running server: %v", err)
 	}
 }
