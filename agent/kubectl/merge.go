@@ -2,6 +2,7 @@ package kubectl
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,13 +22,13 @@ type command struct {
 	streams bool          // follows events: results are merged by line
 }
 
-// tables are the commands whose results are tables that can be merged.
-var tables = []string{"status", "get", "explain", "drops"}
+// tabular are the commands whose results are tables that can be merged.
+var tabular = []string{"status", "get", "explain", "drops"}
 
 // parse reads what matters here of a command line; the pods' binary checks the rest.
 func parse(args []string) command {
 	c := command{format: status.Table}
-	mergeable := len(args) > 0 && slices.Contains(tables, args[0])
+	mergeable := len(args) > 0 && slices.Contains(tabular, args[0])
 	for i := 0; i < len(args); i++ {
 		name, value, has := strings.Cut(args[i], "=")
 		switch {
@@ -59,14 +60,8 @@ func parse(args []string) command {
 		c.streams = true
 		return c
 	}
-	switch c.format {
-	case status.Table:
-		c.args = append(c.args, "-o", string(status.Sections))
-	case status.Wide:
-		c.args = append(c.args, "-o", string(status.SectionsWide))
-	default:
-		c.args = append(c.args, "-o", string(c.format))
-	}
+	sections := map[status.Format]status.Format{status.Table: status.Sections, status.Wide: status.SectionsWide}
+	c.args = append(c.args, "-o", string(cmp.Or(sections[c.format], c.format)))
 	return c
 }
 
@@ -83,7 +78,7 @@ func (c command) merge(out io.Writer, nodes []string, answers []bytes.Buffer) er
 				object[node] = b
 			}
 		}
-		return encodeJSON(out, object)
+		return status.Write(out, status.Sheet{Value: object}, status.JSON)
 	}
 	for i, node := range nodes {
 		if answers[i].Len() == 0 {
@@ -99,26 +94,26 @@ func (c command) merge(out io.Writer, nodes []string, answers []bytes.Buffer) er
 // mergeSections joins tables with the same columns, with the node in front of each row.
 // Lines stay together by node.
 func mergeSections(nodes []string, answers []bytes.Buffer) []status.Section {
-	var lines, merged []status.Section
+	var lines []string
+	var tables []status.Section
 	for i, node := range nodes {
 		var sections []status.Section
 		if json.Unmarshal(answers[i].Bytes(), &sections) != nil {
 			continue
 		}
-		of := status.Section{}
 		for _, s := range sections {
 			for _, l := range s.Lines {
 				if l != "" {
-					of.Lines = append(of.Lines, node+": "+l)
+					lines = append(lines, node+": "+l)
 				}
 			}
-			merged = addTable(merged, node, s)
-		}
-		if len(of.Lines) > 0 {
-			lines = append(lines, of)
+			tables = addTable(tables, node, s)
 		}
 	}
-	return append(lines, merged...)
+	if len(lines) == 0 {
+		return tables
+	}
+	return slices.Insert(tables, 0, status.Section{Lines: lines})
 }
 
 func addTable(merged []status.Section, node string, s status.Section) []status.Section {

@@ -6,7 +6,6 @@ package kubectl
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -94,10 +93,7 @@ func (q query) print(ctx context.Context, args []string, out io.Writer) error {
 	}
 	for {
 		err := q.once(ctx, command, out)
-		if command.watch == 0 {
-			return err
-		}
-		if err != nil {
+		if err != nil || command.watch == 0 {
 			return err
 		}
 		select {
@@ -238,10 +234,3 @@ func (w *lineWriter) lines(text []byte) error {
 
 // flush writes an incomplete last line.
 func (w *lineWriter) flush() error { return w.lines(w.rest) }
-
-// encodeJSON writes indented JSON.
-func encodeJSON(out io.Writer, v any) error {
-	e := json.NewEncoder(out)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}

@@ -159,28 +159,25 @@ type table struct {
 	sections []Section
 }
 
-// line adds a line of text. After a table it starts a new section.
-func (t *table) line(format string, args ...any) {
-	n := len(t.sections)
-	if n == 0 || len(t.sections[n-1].Head) > 0 {
+// open returns the section to add to: the last one, or a new one after a table.
+func (t *table) open() *Section {
+	if n := len(t.sections); n == 0 || len(t.sections[n-1].Head) > 0 {
 		t.sections = append(t.sections, Section{})
-		n++
 	}
-	t.sections[n-1].Lines = append(t.sections[n-1].Lines, fmt.Sprintf(format, args...))
+	return &t.sections[len(t.sections)-1]
+}
+
+// line adds a line of text.
+func (t *table) line(format string, args ...any) {
+	s := t.open()
+	s.Lines = append(s.Lines, fmt.Sprintf(format, args...))
 }
 
 // fact adds a line "label  text".
 func (t *table) fact(label, text string) { t.line("%-12s%s", label, text) }
 
 // head starts a table.
-func (t *table) head(cells ...string) {
-	n := len(t.sections)
-	if n == 0 || len(t.sections[n-1].Head) > 0 {
-		t.sections = append(t.sections, Section{})
-		n++
-	}
-	t.sections[n-1].Head = cells
-}
+func (t *table) head(cells ...string) { t.open().Head = cells }
 
 // row adds a row to the table that head started.
 func (t *table) row(cells ...string) {

@@ -39,7 +39,7 @@ does not hold is the rule:
 kubectl fairlead explain service queries all nodes of a cluster.`,
 		Example: `  fairlead explain service default/web
   fairlead explain service -n default -o json`,
-		ValidArgsFunction: q.serviceNames,
+		ValidArgsFunction: q.complete(serviceNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return q.showServices(cmd, args, status.Status.ExplainServiceView)
 		},

@@ -42,7 +42,7 @@ reason. SERVICE is NAMESPACE/NAME or NAME.`,
 	}
 	q.flags(cmd)
 	q.namespaceFlag(cmd)
-	cmd.ValidArgsFunction = q.serviceNames
+	cmd.ValidArgsFunction = q.complete(serviceNames)
 	return cmd
 }
 
@@ -64,7 +64,7 @@ SERVICE is NAMESPACE/NAME or NAME.`,
 	}
 	q.flags(cmd)
 	q.namespaceFlag(cmd)
-	cmd.ValidArgsFunction = q.serviceNames
+	cmd.ValidArgsFunction = q.complete(serviceNames)
 	return cmd
 }
 

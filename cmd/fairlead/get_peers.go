@@ -1,10 +1,6 @@
 package main
 
 import (
-	"context"
-	"slices"
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/agent/status"
@@ -23,7 +19,7 @@ name or an address.`,
 		Example: `  fairlead get peers
   fairlead get peers tor-1 --watch
   fairlead get peers -o json | jq '.[] | select(.state != "established")'`,
-		ValidArgsFunction: q.peerNames,
+		ValidArgsFunction: q.complete(peerNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return q.show(cmd, func(s status.Status) (status.View, error) {
 				s, err := s.OnlyPeers(args...)
@@ -35,16 +31,10 @@ name or an address.`,
 	return cmd
 }
 
-// peerNames completes the names and addresses of peers.
-func (q *query) peerNames(cmd *cobra.Command, _ []string, prefix string) (names []string, _ cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
-	defer cancel()
-	if s, err := q.fetch(ctx); err == nil {
-		for _, p := range s.Peers {
-			names = append(names, p.Name, p.Address)
-		}
+// peerNames returns the names and addresses of the peers, for completion.
+func peerNames(s status.Status) (names []string) {
+	for _, p := range s.Peers {
+		names = append(names, p.Name, p.Address)
 	}
-	slices.Sort(names)
-	names = slices.DeleteFunc(slices.Compact(names), func(n string) bool { return n == "" || !strings.HasPrefix(n, prefix) })
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return names
 }

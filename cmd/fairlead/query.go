@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,10 +16,27 @@ import (
 	"github.com/fairlead/fairlead/cmd/internal/cli"
 )
 
-// query holds the flags that query commands share: which agent, and how to print.
+// printer prints the results of a query command.
+type printer struct{ output status.Output }
+
+// flags adds -o and --no-headers. The default is a table.
+func (p *printer) flags(cmd *cobra.Command) {
+	p.output.Format = status.Table
+	cmd.Flags().VarP((*formatFlag)(&p.output.Format), "output", "o", "table, wide, json or yaml")
+	cmd.Flags().BoolVar(&p.output.NoHeaders, "no-headers", false, "omit the headers of tables")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(cli.Texts(status.Formats), cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
+}
+
+// print writes a view as the flags request.
+func (p *printer) print(out io.Writer, v status.View) error {
+	p.output.Color = cli.IsTerminal(out) && os.Getenv("NO_COLOR") == ""
+	return status.Print(out, v, p.output)
+}
+
+// query holds the flags that queries of an agent share: which agent, and how to print.
 type query struct {
+	printer
 	socket    string
-	output    status.Output
 	namespace string
 	watch     time.Duration
 }
@@ -34,7 +52,7 @@ func (q *query) flags(cmd *cobra.Command) {
 // basicFlags adds the flags of a command that queries once.
 func (q *query) basicFlags(cmd *cobra.Command) {
 	socketFlag(cmd.Flags(), &q.socket)
-	outputFlags(cmd, &q.output)
+	q.printer.flags(cmd)
 }
 
 // namespaceFlag adds the flag that selects Services by namespace.
@@ -94,12 +112,6 @@ func (q *query) once(ctx context.Context, out io.Writer, view func(status.Status
 	return q.print(out, v)
 }
 
-// print writes a view as the flags ask.
-func (q *query) print(out io.Writer, v status.View) error {
-	q.output.Color = cli.IsTerminal(out) && os.Getenv("NO_COLOR") == ""
-	return status.Print(out, v, q.output)
-}
-
 // fetch queries the agent's status.
 func (q *query) fetch(ctx context.Context) (status.Status, error) {
 	socket, err := q.socketPath(ctx)
@@ -143,30 +155,32 @@ func (f *formatFlag) Set(s string) error {
 	return err
 }
 
-// outputFlags adds -o and --no-headers. The default is a table.
-func outputFlags(cmd *cobra.Command, o *status.Output) {
-	o.Format = status.Table
-	cmd.Flags().VarP((*formatFlag)(&o.Format), "output", "o", "table, wide, json or yaml")
-	cmd.Flags().BoolVar(&o.NoHeaders, "no-headers", false, "omit the headers of tables")
-	_ = cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return cli.Texts(status.Formats), cobra.ShellCompDirectiveNoFileComp
-	}) // fails only for a flag that does not exist
-}
-
 // completionTimeout bounds what shell completion waits for.
 const completionTimeout = 2 * time.Second
 
-// serviceNames completes the names of the agent's Services.
-func (q *query) serviceNames(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
-	defer cancel()
-	if s, err := q.fetch(ctx); err == nil {
-		for _, svc := range s.Services {
-			if strings.HasPrefix(svc.ID, prefix) {
-				names = append(names, svc.ID)
-			}
+// complete completes an argument by names that the agent knows.
+func (q *query) complete(names func(status.Status) []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
+		defer cancel()
+		s, err := q.fetch(ctx)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
+		return matching(names(s), prefix), cobra.ShellCompDirectiveNoFileComp
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// matching returns the names that begin with a prefix, sorted and each once.
+func matching(names []string, prefix string) []string {
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(n string) bool { return n == "" || !strings.HasPrefix(n, prefix) })
+}
+
+// serviceNames returns the names of the Services, for completion.
+func serviceNames(s status.Status) (names []string) {
+	for _, svc := range s.Services {
+		names = append(names, svc.ID)
+	}
+	return names
 }

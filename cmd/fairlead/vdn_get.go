@@ -27,13 +27,13 @@ func vdnClientFlags(cmd *cobra.Command, c *client.Config) {
 
 // vdnQuery holds the flags that query commands of the controller share.
 type vdnQuery struct {
-	query
+	printer
 	config client.Config
 }
 
 func (q *vdnQuery) flags(cmd *cobra.Command) {
 	vdnClientFlags(cmd, &q.config)
-	outputFlags(cmd, &q.output)
+	q.printer.flags(cmd)
 }
 
 // show queries the controller and prints a part of its view.
@@ -54,18 +54,16 @@ func (q *vdnQuery) view(ctx context.Context) (vdn.View, error) {
 	return view, err
 }
 
-// networkNames completes the names of networks.
-func (q *vdnQuery) networkNames(cmd *cobra.Command, args []string, prefix string) (names []string, _ cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+// networkNames completes the first argument by the names of networks.
+func (q *vdnQuery) networkNames(_ *cobra.Command, args []string, prefix string) (names []string, _ cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 	defer cancel()
 	if view, err := q.view(ctx); err == nil && len(args) == 0 {
 		for _, n := range view.Networks {
-			if strings.HasPrefix(n.Name, prefix) {
-				names = append(names, n.Name)
-			}
+			names = append(names, n.Name)
 		}
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return matching(names, prefix), cobra.ShellCompDirectiveNoFileComp
 }
 
 func newVDNGetCommand() *cobra.Command {

@@ -18,7 +18,7 @@ import (
 
 func newVDNStatusCommand() *cobra.Command {
 	socket := node.Socket
-	var q query
+	var p printer
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of the VDN agent on this node",
@@ -33,11 +33,11 @@ no controller.`,
 			if err != nil {
 				return err
 			}
-			return q.print(cmd.OutOrStdout(), nodeSheet(s, time.Now()))
+			return p.print(cmd.OutOrStdout(), nodeSheet(s, time.Now()))
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", socket, "`FILE` of the socket of fairlead vdn agent")
-	outputFlags(cmd, &q.output)
+	p.flags(cmd)
 	return cmd
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/agent/config"
 	"github.com/fairlead/fairlead/internal/limit"
 	"github.com/fairlead/fairlead/internal/suggest"
+	"github.com/fairlead/fairlead/internal/yamltree"
 )
 
 // ConfigFile adds --config to a daemon's command: a YAML file that sets its flags by name.
@@ -41,28 +42,26 @@ func readConfig(flags *pflag.FlagSet, path string) error {
 	if err != nil {
 		return fmt.Errorf("--config: %w", err)
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(text, &doc); err != nil {
-		return fmt.Errorf("--config: %s: %w", path, err)
-	}
-	if len(doc.Content) == 0 {
-		return nil // an empty file
-	}
-	root := doc.Content[0]
-	if root.Kind != yaml.MappingNode {
-		return fmt.Errorf("--config: %s:%d: not a mapping of flags to values", path, root.Line)
+	docs, bad := yamltree.Parse(path, text)
+	if bad != nil {
+		return fmt.Errorf("--config: %s:%d: %s", path, bad.Line, bad.Message)
 	}
 	var errs []error
 	seen := map[string]bool{}
-	for i := 0; i+1 < len(root.Content); i += 2 {
-		key, value := root.Content[i], root.Content[i+1]
-		err := errors.New("is set twice")
-		if !seen[key.Value] {
-			err = setFlag(flags, key.Value, value)
+	for _, root := range docs {
+		if root.Kind != yaml.MappingNode {
+			return fmt.Errorf("--config: %s:%d: not a mapping of flags to values", path, root.Line)
 		}
-		seen[key.Value] = true
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s:%d: %s: %w", path, key.Line, key.Value, err))
+		for i := 0; i+1 < len(root.Content); i += 2 {
+			key, value := root.Content[i], root.Content[i+1]
+			err := errors.New("is set twice")
+			if !seen[key.Value] {
+				err = setFlag(flags, key.Value, value)
+			}
+			seen[key.Value] = true
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s:%d: %s: %w", path, key.Line, key.Value, err))
+			}
 		}
 	}
 	return errors.Join(errs...)

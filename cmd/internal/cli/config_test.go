@@ -27,7 +27,7 @@ func daemon(ran *string) *cobra.Command {
 		}
 		return nil
 	}
-	GroupFlags(cmd, "BGP", "peer", "bf*")
+	GroupFlags(cmd, FlagGroup{"BGP", []string{"peer", "bf*"}})
 	ConfigFile(cmd)
 	root.AddCommand(cmd)
 	return root

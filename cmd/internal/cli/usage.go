@@ -10,37 +10,43 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// groupAnnotation names the group of a flag in help texts.
+// groupAnnotation holds the group of a flag, and on a command the order of its groups.
 const groupAnnotation = "fairlead/group"
 
-// GroupFlags puts flags of a command into a group of its help, in the order of the calls.
-// A name that ends in "*" stands for all flags with that prefix.
-func GroupFlags(cmd *cobra.Command, title string, names ...string) {
-	for _, name := range names {
-		found := false
-		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			prefix, wild := strings.CutSuffix(name, "*")
-			if f.Name != name && (!wild || !strings.HasPrefix(f.Name, prefix)) {
-				return
+// FlagGroup is a group of flags in a command's help. A name that ends in "*" stands for all
+// flags with that prefix.
+type FlagGroup struct {
+	Title string
+	Flags []string
+}
+
+// GroupFlags groups flags of a command in its help. A name that matches no flag panics.
+func GroupFlags(cmd *cobra.Command, groups ...FlagGroup) {
+	var titles []string
+	for _, g := range groups {
+		titles = append(titles, g.Title)
+		for _, name := range g.Flags {
+			if !groupFlag(cmd.Flags(), name, g.Title) {
+				panic("cli: " + cmd.Name() + " has no flag " + name)
 			}
-			found = true
-			if f.Annotations == nil {
-				f.Annotations = map[string][]string{}
-			}
-			if f.Annotations[groupAnnotation] == nil {
-				f.Annotations[groupAnnotation] = []string{title}
-			}
-		})
-		if !found {
-			panic("cli: " + cmd.Name() + " has no flag " + name)
 		}
 	}
-	titles := strings.Split(cmd.Annotations[groupAnnotation], "\n")
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
-		titles = nil
 	}
-	cmd.Annotations[groupAnnotation] = strings.Join(append(titles, title), "\n")
+	cmd.Annotations[groupAnnotation] = strings.Join(titles, "\n")
+}
+
+// groupFlag puts the flags that name matches into a group, and reports whether there are any.
+func groupFlag(flags *pflag.FlagSet, name, title string) (found bool) {
+	prefix, wild := strings.CutSuffix(name, "*")
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Name == name || wild && strings.HasPrefix(f.Name, prefix) {
+			found = true
+			_ = flags.SetAnnotation(f.Name, groupAnnotation, []string{title}) // fails only for a flag that does not exist
+		}
+	})
+	return found
 }
 
 // usageTemplate is cobra's, with flagUsages in place of its own list of flags.
