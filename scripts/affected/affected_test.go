@@ -4,11 +4,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fairlead/fairlead/lab/archtest"
 )
 
-var module = []pkg{
-	{path: "core/plan"}, {path: "reconciler", imports: []string{"core/plan"}}, {path: "agent", imports: []string{"reconciler"}},
-	{path: "cmd/fairlead", imports: []string{"agent"}}, {path: "cmd/fairlead-lab"}, {path: "cmd/kubectl-fairlead"}, {path: "vdn"},
+var module = []archtest.Package{
+	{Path: "core/plan"}, {Path: "reconciler", Imports: []string{"core/plan"}}, {Path: "agent", TestImports: []string{"reconciler"}},
+	{Path: "cmd/fairlead", Imports: []string{"agent"}}, {Path: "cmd/fairlead-lab"}, {Path: "cmd/kubectl-fairlead"}, {Path: "vdn"},
 }
 
 func TestAffected(t *testing.T) {
@@ -31,10 +33,7 @@ func TestAffected(t *testing.T) {
 }
 
 func TestWithin(t *testing.T) {
-	seconds, err := readDurations("# seconds\n40 slow\n5 near\n\n10 far\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	seconds := map[string]float64{"slow": 40, "near": 5, "far": 10}
 	fit, rest := within([][]string{{"slow", "near"}, {"far", "quick"}}, seconds, 20)
 	if !slices.Equal(fit, []string{"./near", "./quick", "./far"}) || !slices.Equal(rest, []string{"slow"}) {
 		t.Errorf("%q, %q", fit, rest)
@@ -42,19 +41,17 @@ func TestWithin(t *testing.T) {
 	if fit, rest := within([][]string{{"slow"}}, seconds, 0); len(fit) != 1 || rest != nil {
 		t.Errorf("without a limit %q, %q", fit, rest)
 	}
-	if _, err := readDurations("fast core\n"); err == nil {
-		t.Error("a wrong line passes")
-	}
 }
 
 // TestThisModule: the packages of this module are found, and the tables name only those.
 func TestThisModule(t *testing.T) {
-	t.Chdir("../..")
-	all, err := listPackages()
+	all, err := archtest.List("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	exists := func(path string) bool { return slices.ContainsFunc(all, func(p pkg) bool { return p.path == path }) }
+	exists := func(path string) bool {
+		return slices.ContainsFunc(all, func(p archtest.Package) bool { return p.Path == path })
+	}
 	for _, packages := range readers {
 		for _, p := range packages {
 			if !exists(p) {

@@ -9,45 +9,42 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/fairlead/fairlead/lab/archtest"
+	"github.com/fairlead/fairlead/scripts/internal/durations"
 )
 
 func main() {
 	base := flag.String("base", "HEAD", "`COMMIT` to compare with")
 	budget := flag.Float64("budget", 60, "maximum sum of durations, in `SECONDS`; 0 is no limit")
-	durations := flag.String("durations", "scripts/testrun/durations.txt", "`FILE` with the seconds that packages take")
+	file := flag.String("durations", "scripts/testrun/durations.txt", "`FILE` with the seconds that packages take")
 	flag.Parse()
-	if err := run(*base, *budget, *durations); err != nil {
+	if err := run(*base, *budget, *file); err != nil {
 		fmt.Fprintln(os.Stderr, "affected:", err)
 		os.Exit(1)
 	}
 }
 
-func run(base string, budget float64, durations string) error {
+func run(base string, budget float64, file string) error {
 	files, err := changedFiles(base)
 	if err != nil {
 		return err
 	}
-	packages, err := listPackages()
+	packages, err := archtest.List(".")
 	if err != nil {
 		return err
 	}
-	text, err := os.ReadFile(durations)
+	seconds, err := durations.Read(file)
 	if err != nil {
 		return err
-	}
-	seconds, err := readDurations(string(text))
-	if err != nil {
-		return fmt.Errorf("%s: %w", durations, err)
 	}
 	fit, rest := within(affected(files, packages), seconds, budget)
 	for _, p := range fit {
@@ -77,39 +74,6 @@ func git(args ...string) ([]string, error) {
 	return strings.Fields(string(out)), err
 }
 
-// pkg is a package of this module. Paths are relative to the module.
-type pkg struct {
-	path    string
-	imports []string // also of its tests
-}
-
-func listPackages() ([]pkg, error) {
-	out, err := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,TestImports,XTestImports,Module", "./...").Output()
-	if err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
-	}
-	var all []pkg
-	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p struct {
-			ImportPath                         string
-			Imports, TestImports, XTestImports []string
-			Module                             struct{ Path string }
-		}
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			return all, nil
-		} else if err != nil {
-			return nil, err
-		}
-		one := pkg{path: strings.TrimPrefix(p.ImportPath, p.Module.Path+"/")}
-		for _, i := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
-			if rel, ours := strings.CutPrefix(i, p.Module.Path+"/"); ours {
-				one.imports = append(one.imports, rel)
-			}
-		}
-		all = append(all, one)
-	}
-}
-
 // readers are the packages whose tests read files outside their own folder.
 var readers = map[string][]string{
 	"docs/":        {"cmd/fairlead", "cmd/fairlead-lab", "cmd/kubectl-fairlead"},
@@ -122,13 +86,13 @@ var readers = map[string][]string{
 
 // affected returns packages by their distance from the change: those that contain a changed
 // file or read one, then those that import them, and so on.
-func affected(files []string, all []pkg) (order [][]string) {
+func affected(files []string, all []archtest.Package) (order [][]string) {
 	known := map[string]bool{}
 	importers := map[string][]string{}
 	for _, p := range all {
-		known[p.path] = true
-		for _, i := range p.imports {
-			importers[i] = append(importers[i], p.path)
+		known[p.Path] = true
+		for _, i := range slices.Concat(p.Imports, p.TestImports) {
+			importers[i] = append(importers[i], p.Path)
 		}
 	}
 	seen := map[string]bool{}
@@ -190,21 +154,4 @@ func within(levels [][]string, seconds map[string]float64, budget float64) (fit,
 		}
 	}
 	return fit, rest
-}
-
-// readDurations reads lines with seconds and a package.
-func readDurations(text string) (map[string]float64, error) {
-	seconds := map[string]float64{}
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "#") || strings.TrimSpace(line) == "" {
-			continue
-		}
-		var s float64
-		var p string
-		if _, err := fmt.Sscan(line, &s, &p); err != nil {
-			return nil, fmt.Errorf("%q: want seconds and a package", strings.TrimSpace(line))
-		}
-		seconds[p] = s
-	}
-	return seconds, nil
 }

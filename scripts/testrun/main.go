@@ -22,6 +22,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/fairlead/fairlead/scripts/internal/durations"
 )
 
 const (
@@ -75,7 +77,7 @@ func run(args []string, stdout, stderr io.Writer) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	known, err := readDurations(o.durations)
+	known, err := durations.Read(o.durations)
 	if err != nil {
 		return 1, err
 	}

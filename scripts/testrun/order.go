@@ -3,9 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -19,33 +17,6 @@ const worthOrdering = 5
 const durationsHeader = `# How many seconds packages take, by which make test starts the slowest first.
 # make test RECORD=1 updates this file; packages that take less than 5 s are not in it.
 `
-
-// readDurations reads lines with seconds and a package path relative to the module.
-func readDurations(name string) (map[string]float64, error) {
-	seconds := map[string]float64{}
-	if name == "" {
-		return seconds, nil
-	}
-	text, err := os.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return seconds, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "#") || strings.TrimSpace(line) == "" {
-			continue
-		}
-		var s float64
-		var p string
-		if _, err := fmt.Sscan(line, &s, &p); err != nil {
-			return nil, fmt.Errorf("%s: %q: want seconds and a package", name, strings.TrimSpace(line))
-		}
-		seconds[p] = s
-	}
-	return seconds, nil
-}
 
 func writeDurations(name string, seconds map[string]float64) error {
 	text := bytes.NewBufferString(durationsHeader)

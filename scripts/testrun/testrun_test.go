@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/scripts/internal/durations"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -126,7 +128,7 @@ func TestOrder(t *testing.T) {
 	if err := writeDurations(file, map[string]float64{"lab": 20, "kube/chain": 90, "gone": 7}); err != nil {
 		t.Fatal(err)
 	}
-	known, err := readDurations(file)
+	known, err := durations.Read(file)
 	if err != nil {
 		t.Fatal(err)
 	}
