@@ -457,10 +457,13 @@ func TestTraceSeesLiveState(t *testing.T) {
 				continue
 			}
 			upsert(t, d, f.Frontend)
-			testkit.Do(t, n.balancer, func() error {
-				f.live(t, n, d)
-				return nil
-			})
+			live := func() {
+				testkit.Do(t, n.balancer, func() error {
+					f.live(t, n, d)
+					return nil
+				})
+			}
+			live()
 			p := f.known()
 			unknown := p
 			unknown.src = netip.AddrPortFrom(netip.MustParseAddr(addrOf(p.src)), 999).String()
@@ -470,17 +473,12 @@ func TestTraceSeesLiveState(t *testing.T) {
 				frames = append(frames, p.bytes(t))
 			}
 			for i, frame := range frames {
-				got := n.trace(t, d, TraceRequest{Frame: frame})
-				v, out := n.run(t, d, frame)
 				// A first fragment is remembered for two seconds; on a busy machine a
 				// trace may take longer.
+				got, v, out := traceAndRun(t, n, d, frame)
 				for try := 0; v != redirect && try < 10; try++ {
-					testkit.Do(t, n.balancer, func() error {
-						f.live(t, n, d)
-						return nil
-					})
-					got = n.trace(t, d, TraceRequest{Frame: frame})
-					v, out = n.run(t, d, frame)
+					live()
+					got, v, out = traceAndRun(t, n, d, frame)
 				}
 				if got.Verdict != "XDP_REDIRECT" || v != redirect || !bytes.Equal(out, got.Out) {
 					t.Errorf("%s, frame %d: traced %s %x\n%s\nruns %v %x", f.name, i, got.Verdict, got.Out, got.words(), v, out)
@@ -488,6 +486,14 @@ func TestTraceSeesLiveState(t *testing.T) {
 			}
 		}
 	})
+}
+
+// traceAndRun traces a frame and then runs it.
+func traceAndRun(t *testing.T, n *testNet, d *DataPlane, frame []byte) (got Trace, v verdict, out []byte) {
+	t.Helper()
+	got = n.trace(t, d, TraceRequest{Frame: frame})
+	v, out = n.run(t, d, frame)
+	return got, v, out
 }
 
 // A trace is rejected if the limits would reject the packet, and uses up none of them.

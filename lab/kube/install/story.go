@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -166,7 +167,7 @@ func (w *world) look(ctx context.Context) error {
 			return err
 		}
 		for _, n := range w.Nodes {
-			if !strings.Contains(said, n.Name) {
+			if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(n.Name) + `(:| )`).MatchString(said) {
 				return fmt.Errorf("kubectl fairlead %s does not show node %s:\n%s", name, n.Name, said)
 			}
 		}
