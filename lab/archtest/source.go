@@ -116,7 +116,21 @@ func (f *faults) goFile(rel string, text []byte) error {
 	if slices.Contains(pure, filepath.ToSlash(folder)) {
 		f.clock(set, rel, file)
 	}
+	f.templates(set, rel, file)
 	return nil
+}
+
+// templating are functions that make text/template reachable. It calls methods by name, so
+// that the linker keeps every exported method: fairlead grows by 8 MB.
+var templating = []string{"SetUsageTemplate", "SetHelpTemplate", "SetVersionTemplate", "AddTemplateFunc", "AddTemplateFuncs"}
+
+func (f *faults) templates(set *token.FileSet, rel string, file *ast.File) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok && slices.Contains(templating, s.Sel.Name) {
+			f.add(fmt.Sprintf("%s:%d", rel, set.Position(s.Pos()).Line), "%s makes text/template part of the binary, and with it every exported method", s.Sel.Name)
+		}
+		return true
+	})
 }
 
 func (f *faults) length(rel string, text []byte) {

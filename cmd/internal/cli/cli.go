@@ -43,7 +43,7 @@ Exit codes: 0 good, 1 what was asked for failed, 2 usage or configuration error.
 	root.PersistentFlags().TextVar(&level, "log-level", &level, "least `level` of log lines: DEBUG, INFO, WARN or ERROR")
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: &level})))
 	root.AddCommand(newVersionCommand(use), newCompletionCommand(use))
-	root.SetUsageTemplate(usageTemplate)
+	root.SetUsageFunc(writeUsage)
 	return root
 }
 

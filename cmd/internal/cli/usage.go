@@ -49,17 +49,62 @@ func groupFlag(flags *pflag.FlagSet, name, title string) (found bool) {
 	return found
 }
 
-// usageTemplate is cobra's, with flagUsages in place of its own list of flags.
-var usageTemplate = strings.NewReplacer(
-	"\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}", "{{flagUsages .}}",
-	"{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}", "{{inheritedUsages .}}",
-).Replace((&cobra.Command{}).UsageTemplate())
+// writeUsage writes the usage of a command, with its flags by group. It replaces cobra's
+// template: text/template calls methods by name, so the linker would keep every method of
+// the binary (8 MB).
+func writeUsage(cmd *cobra.Command) error {
+	var b strings.Builder
+	b.WriteString("Usage:")
+	if cmd.Runnable() {
+		b.WriteString("\n  " + cmd.UseLine())
+	}
+	if cmd.HasAvailableSubCommands() {
+		b.WriteString("\n  " + cmd.CommandPath() + " [command]")
+	}
+	if len(cmd.Aliases) > 0 {
+		b.WriteString("\n\nAliases:\n  " + cmd.NameAndAliases())
+	}
+	if cmd.HasExample() {
+		b.WriteString("\n\nExamples:\n" + cmd.Example)
+	}
+	b.WriteString(listCommands(cmd))
+	if cmd.HasAvailableLocalFlags() {
+		b.WriteString(FlagUsages(cmd))
+	}
+	if cmd.HasAvailableInheritedFlags() {
+		b.WriteString("\n\nGlobal Flags:\n" + strings.TrimRight(listFlags(all(cmd.InheritedFlags())), "\n"))
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "\n\nUse \"%s [command] --help\" for more information about a command.", cmd.CommandPath())
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStderr(), b.String())
+	return err
+}
 
-func init() {
-	cobra.AddTemplateFunc("flagUsages", FlagUsages)
-	cobra.AddTemplateFunc("inheritedUsages", func(cmd *cobra.Command) string {
-		return strings.TrimRight(listFlags(all(cmd.InheritedFlags())), "\n")
-	})
+// listCommands lists the subcommands of a command by group; those without one come last.
+func listCommands(cmd *cobra.Command) string {
+	if !cmd.HasAvailableSubCommands() {
+		return ""
+	}
+	var b strings.Builder
+	list := func(group, title string) {
+		head := "\n\n" + title
+		for _, c := range cmd.Commands() {
+			if c.GroupID == group && (c.IsAvailableCommand() || c.Name() == "help") {
+				fmt.Fprintf(&b, "%s\n  %-*s %s", head, c.NamePadding(), c.Name(), c.Short)
+				head = ""
+			}
+		}
+	}
+	for _, g := range cmd.Groups() {
+		list(g.ID, g.Title)
+	}
+	rest := "Available Commands:"
+	if len(cmd.Groups()) > 0 {
+		rest = "Additional Commands:"
+	}
+	list("", rest)
+	return b.String()
 }
 
 // FlagUsages lists the flags of a command by group; those without one come last.
