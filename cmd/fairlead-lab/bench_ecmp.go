@@ -13,14 +13,7 @@ import (
 	"github.com/fairlead/fairlead/lab/cluster"
 )
 
-func newBenchECMPCommand() *cobra.Command {
-	o := ecmp.DefaultOptions()
-	var out benchOutput
-	var fairlead product
-	cmd := &cobra.Command{
-		Use:   "ecmp",
-		Short: "Measure the routes between balancers and router: delays, flows, losses, throughput",
-		Long: `Run balancers, reflectors and a router in network namespaces, and measure the delay
+const benchECMPText = `Run balancers, reflectors and a router in network namespaces, and measure the delay
 until the router's kernel has the correct routes, and the effect on traffic. The
 cases:
 
@@ -34,16 +27,28 @@ cases:
                without resilient next-hop groups
   reflectors   one of two reflectors is killed: changes of the route, and losses
   restarts     packets lost when router, reflector or agents restart
+  services     an agent that starts with --prefixes Services, and one manifest that is
+               removed or added: the delay until the router has the routes
   table        a full table from nothing, a router that starts next to a full one, one
                prefix of many that gains or loses a balancer, a balancer that is removed
 
 Results of convergence and bfd are written every 20 s, and on interrupt.
 
 Requires root, and FRR and BIRD if --router names them. Everything runs in
-namespaces that end with the command.`,
+namespaces that end with the command.`
+
+func newBenchECMPCommand() *cobra.Command {
+	o := ecmp.DefaultOptions()
+	var out benchOutput
+	var fairlead product
+	cmd := &cobra.Command{
+		Use:   "ecmp",
+		Short: "Measure the routes between balancers and router: delays, flows, losses, throughput",
+		Long:  benchECMPText,
 		Example: `  fairlead-lab bench ecmp
   fairlead-lab bench ecmp --case convergence --router fairlead --duration 20h
-  fairlead-lab bench ecmp --case table --prefixes 100 --rounds 3`,
+  fairlead-lab bench ecmp --case table --prefixes 100 --rounds 3
+  fairlead-lab bench ecmp --case services --prefixes 5000`,
 		Args: cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) (err error) {
 			o.Binary, err = fairlead.find()
@@ -60,7 +65,7 @@ namespaces that end with the command.`,
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed for the random numbers of balancers")
 	f.Uint64Var(&o.Rate, "rate", o.Rate, "rate limit of each balancer's link, in Mbit/s")
 	f.IntVar(&o.Flows, "flows", o.Flows, "flows whose next hops and losses are counted")
-	f.IntVar(&o.Prefixes, "prefixes", o.Prefixes, "table: service prefixes that every balancer advertises")
+	f.IntVar(&o.Prefixes, "prefixes", o.Prefixes, "table: service prefixes that every balancer advertises; services: Services in the folder")
 	f.IntVar(&o.Balancers, "balancers", o.Balancers, "table: number of balancers")
 	f.IntVar(&o.Rounds, "rounds", o.Rounds, "number of measurements per figure")
 	f.StringVar(&o.Logs, "logs", "", "`folder` for the logs of all processes")

@@ -37,7 +37,8 @@ type Options struct {
 	Rate uint64
 	// Flows is the number of flows that are counted, or of connections that are measured.
 	Flows int
-	// Prefixes and Balancers are the size of the table, Rounds how often each figure is
+	// Prefixes is the number of prefixes in the table, and of Services. Balancers is the number of
+	// load balancers in the table, Rounds how often each figure is
 	// measured.
 	Prefixes, Balancers, Rounds int
 	// Logs is the folder for the logs of all processes. If it is empty, the logs
@@ -58,6 +59,7 @@ var cases = map[string]func(context.Context, Options, *Result) error{
 	"nexthops":    nexthops,
 	"reflectors":  reflectors,
 	"restarts":    restarts,
+	"services":    services,
 	"table":       table,
 }
 

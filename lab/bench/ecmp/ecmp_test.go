@@ -50,6 +50,7 @@ func eachCase(t *testing.T, binary string) {
 		"nexthops":   {[]string{"--flows", "64"}, 3, nil, [][2]string{{"nexthops: fairlead", "of other next hops, moved"}}},
 		"reflectors": {[]string{"--flows", "64", "--most", "2"}, 4, nil, [][2]string{{"reflectors: fairlead", "packets lost"}, {"reflectors: fairlead", "changes of the route"}}},
 		"restarts":   {[]string{"--flows", "64", "--most", "2"}, 8, nil, [][2]string{{"restarts:", "packets lost"}}},
+		"services":   {[]string{"--prefixes", "20"}, 6, nil, nil},
 		"table":      {[]string{"--prefixes", "20", "--balancers", "3"}, 7, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

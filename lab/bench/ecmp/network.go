@@ -152,13 +152,19 @@ func (n *network) hops(i int) int {
 // how long that took since the given time. It checks prefixes one after the other,
 // because a prefix that is right stays right.
 func (n *network) until(ctx context.Context, since time.Time, prefixes, hops int) (time.Duration, error) {
-	for i := 0; i < prefixes; {
-		if n.hops(i) == hops {
-			i++
-			continue
+	for i := range prefixes {
+		if _, err := n.untilOne(ctx, since, i, hops); err != nil {
+			return 0, err
 		}
+	}
+	return time.Since(since), nil
+}
+
+// untilOne is until for a single prefix.
+func (n *network) untilOne(ctx context.Context, since time.Time, prefix, hops int) (time.Duration, error) {
+	for n.hops(prefix) != hops {
 		if time.Since(since) > time.Minute || ctx.Err() != nil {
-			return 0, fmt.Errorf("the router has %d next hops for %s after a minute, want %d", n.hops(i), servicePrefix(i), hops)
+			return 0, fmt.Errorf("the router has %d next hops for %s after a minute, want %d", n.hops(prefix), servicePrefix(prefix), hops)
 		}
 		time.Sleep(200 * time.Microsecond)
 	}
