@@ -1,6 +1,7 @@
 package openvswitch
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -104,11 +105,11 @@ func translate(all []vdn.Slice, local []vdn.Attachment, uplinks, others []string
 		a := t.slots[slot]
 		s, ok := known[a.Network]
 		if !ok {
-			t.err = &enforce.AttachmentError{ID: a.ID, Err: fmt.Errorf("network %s is not in the plan", a.Network)}
+			t.err = errors.Join(t.err, &enforce.AttachmentError{ID: a.ID, Err: fmt.Errorf("network %s is not in the plan", a.Network)})
 			continue
 		}
 		if err := t.attachment(slot, a, s); err != nil {
-			t.err = &enforce.AttachmentError{ID: a.ID, Err: err}
+			t.err = errors.Join(t.err, &enforce.AttachmentError{ID: a.ID, Err: err})
 		}
 		if _, there := unknown[a.Device]; !there {
 			unknown[a.Device] = slot
