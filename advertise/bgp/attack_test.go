@@ -20,7 +20,10 @@ import (
 
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
+	"github.com/fairlead/fairlead/advertise/bgp/internal/session"
+	"github.com/fairlead/fairlead/advertise/bgp/internal/wire"
 	"github.com/fairlead/fairlead/core/route"
+	"github.com/fairlead/fairlead/lab/testkit/rawbgp"
 )
 
 // attacked is a reflector with a well-behaved load balancer and a router, all in this
@@ -137,15 +140,15 @@ func (a *attacked) connect(from string) net.Conn {
 func ending(t *testing.T, c net.Conn) string {
 	t.Helper()
 	end := "closed"
-	s := scanner{message: func(typ uint8, body []byte) {
-		if code, sub := notificationCode(body); typ == pkt.BGP_MSG_NOTIFICATION && end == "closed" {
+	s := wire.Scanner{Message: func(typ uint8, body []byte) {
+		if code, sub := wire.NotificationCode(body); typ == pkt.BGP_MSG_NOTIFICATION && end == "closed" {
 			end = fmt.Sprintf("%d/%d", code, sub)
 		}
 	}}
 	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
 	for b := make([]byte, 4096); ; {
 		n, err := c.Read(b)
-		s.feed(b[:n])
+		s.Feed(b[:n])
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("the connection stays open")
 		}
@@ -161,7 +164,7 @@ func openOf(version byte, as uint16, hold uint16, id [4]byte, more ...byte) []by
 	body = binary.BigEndian.AppendUint16(body, hold)
 	body = append(body, id[:]...)
 	options := append([]byte{2, 6, 65, 4, 0, 0, byte(as >> 8), byte(as)}, more...)
-	return message(pkt.BGP_MSG_OPEN, slices.Concat(body, []byte{byte(len(options))}, options))
+	return rawbgp.Message(pkt.BGP_MSG_OPEN, slices.Concat(body, []byte{byte(len(options))}, options))
 }
 
 // Whatever is received before a session is established ends the connection, and nothing
@@ -169,7 +172,7 @@ func openOf(version byte, as uint16, hold uint16, id [4]byte, more ...byte) []by
 func TestAttacksBeforeASession(t *testing.T) {
 	a := underAttack(t, 20220, func(c *ReflectorConfig) { c.Groups[0].HoldTime = 3 * time.Second })
 	id := [4]byte{127, 21, 1, 60}
-	alive := message(pkt.BGP_MSG_KEEPALIVE, nil)
+	alive := rawbgp.Message(pkt.BGP_MSG_KEEPALIVE, nil)
 	good := openOf(4, testAS, 90, id)
 	tooLong := slices.Clone(good)
 	binary.BigEndian.PutUint16(tooLong[16:], 5000)
@@ -192,7 +195,7 @@ func TestAttacksBeforeASession(t *testing.T) {
 		"a length of 18":             {append(bytes.Repeat([]byte{255}, 16), 0, 18, 1), "1/2"},
 		"KEEPALIVE first":            {alive, "5/1"},
 		"UPDATE first":               {updateOf(usual, prefix24), "5/1"},
-		"NOTIFICATION first":         {message(pkt.BGP_MSG_NOTIFICATION, bytes.Repeat([]byte{6}, 4000)), ""},
+		"NOTIFICATION first":         {rawbgp.Message(pkt.BGP_MSG_NOTIFICATION, bytes.Repeat([]byte{6}, 4000)), ""},
 		"OPEN twice":                 {slices.Concat(good, good), "5/2"},
 		"OPEN and UPDATE":            {slices.Concat(good, updateOf(usual, prefix24)), "closed"},
 		"another AS, then KEEPALIVE": {slices.Concat(openOf(4, 64999, 90, id), alive), "2/2"},
@@ -235,13 +238,13 @@ func TestManyConnections(t *testing.T) {
 		idle = append(idle, a.connect(fmt.Sprintf("127.21.1.%d", 100+i)))
 	}
 	late := startStray(t, netip.MustParseAddr("127.21.1.2"), a.port)
-	eventually(t, "a good one comes in", func() bool { return late.row(a.reflector).State == stateEstablished })
+	eventually(t, "a good one comes in", func() bool { return late.row(a.reflector).State == session.Established })
 	if after, _ := a.log.count(); after-before > 3*logBurst {
 		t.Errorf("%d lines were logged", after-before)
 	}
 	again := startStray(t, netip.MustParseAddr("127.21.1.99"), a.port)
 	time.Sleep(300 * time.Millisecond)
-	if row := again.row(a.reflector); row.State != stateIdle || !strings.Contains(row.LastError, "disconnected for") {
+	if row := again.row(a.reflector); row.State != session.Idle || !strings.Contains(row.LastError, "disconnected for") {
 		t.Errorf("who was cut is back: %+v", row)
 	}
 	for _, c := range idle {
@@ -282,7 +285,7 @@ func TestOneBadAttributeHidesNoOther(t *testing.T) {
 		s.say(updateOf(usual, prefix24), bad)
 		s.say(updateOf(usual, []byte{24, 10, 3, 1}))
 		want := goodTable + "; 10.3.1.0/24 10.0.0.166; 10.3.9.0/24 10.0.0.166"
-		over := func() bool { return a.table() == want || s.row(a.reflector).State == stateIdle }
+		over := func() bool { return a.table() == want || s.row(a.reflector).State == session.Idle }
 		if name == "an IPv6 next hop of zeros" || name == "the next hop ::1" || name == "the next hop ff02::1" {
 			want = goodTable + "; 10.3.0.0/24 10.0.0.166; 10.3.1.0/24 10.0.0.166; 10.3.9.0/24 10.0.0.166"
 		}
@@ -298,10 +301,10 @@ func TestOneBadAttributeHidesNoOther(t *testing.T) {
 func TestOpenInASession(t *testing.T) {
 	a := underAttack(t, 20223)
 	s := startStray(t, netip.MustParseAddr("127.21.1.60"), a.port)
-	eventually(t, "session", func() bool { return s.row(a.reflector).State == stateEstablished })
+	eventually(t, "session", func() bool { return s.row(a.reflector).State == session.Established })
 	open := openOf(4, testAS, 90, [4]byte{127, 21, 1, 1})
 	for range 200 {
-		s.say(open, message(pkt.BGP_MSG_KEEPALIVE, nil))
+		s.say(open, rawbgp.Message(pkt.BGP_MSG_KEEPALIVE, nil))
 	}
 	eventually(t, "its end", func() bool { return strings.Contains(s.row(a.reflector).LastError, "sent an OPEN twice") })
 	s.c.Close()
@@ -312,9 +315,9 @@ func TestOpenInASession(t *testing.T) {
 func TestLongNotification(t *testing.T) {
 	a := underAttack(t, 20224)
 	s := startStray(t, netip.MustParseAddr("127.21.1.60"), a.port)
-	eventually(t, "session", func() bool { return s.row(a.reflector).State == stateEstablished })
+	eventually(t, "session", func() bool { return s.row(a.reflector).State == session.Established })
 	_, before := a.log.count()
-	s.say(message(pkt.BGP_MSG_NOTIFICATION, append([]byte{6, 2}, bytes.Repeat([]byte{7}, 4000)...)))
+	s.say(rawbgp.Message(pkt.BGP_MSG_NOTIFICATION, append([]byte{6, 2}, bytes.Repeat([]byte{7}, 4000)...)))
 	eventually(t, "its end", func() bool { return strings.Contains(s.row(a.reflector).LastError, "administrative shutdown") })
 	time.Sleep(100 * time.Millisecond)
 	if _, after := a.log.count(); after-before > 3000 {
@@ -326,7 +329,7 @@ func TestLongNotification(t *testing.T) {
 // A neighbor that reconnects as fast as possible is slowed down; nobody else is affected.
 func TestFlappingSessions(t *testing.T) {
 	a := underAttack(t, 20225)
-	hello := slices.Concat(openOf(4, testAS, 90, [4]byte{127, 21, 1, 60}), message(pkt.BGP_MSG_KEEPALIVE, nil), updateOf(usual, prefix24))
+	hello := slices.Concat(openOf(4, testAS, 90, [4]byte{127, 21, 1, 60}), rawbgp.Message(pkt.BGP_MSG_KEEPALIVE, nil), updateOf(usual, prefix24))
 	before, _ := a.log.count()
 	var tried, up atomic.Int64
 	var all sync.WaitGroup
@@ -376,12 +379,11 @@ func TestRouteRefreshFlood(t *testing.T) {
 	open, _ := pkt.NewBGPOpenMessage(65110, 90, far, []pkt.OptionParameterInterface{pkt.NewOptionParameterCapability([]pkt.ParameterCapabilityInterface{
 		pkt.NewCapFourOctetASNumber(65110), pkt.NewCapMultiProtocol(pkt.RF_IPv4_UC), pkt.NewCapRouteRefresh()})})
 	hello, _ := open.Serialize()
-	_, _ = c.Write(slices.Concat(hello, message(pkt.BGP_MSG_KEEPALIVE, nil)))
+	_, _ = c.Write(slices.Concat(hello, rawbgp.Message(pkt.BGP_MSG_KEEPALIVE, nil)))
 	var announced atomic.Int64
-	reading := &scanner{updates: true, message: func(typ uint8, body []byte) {
+	reading := &wire.Scanner{Updates: true, Message: func(typ uint8, body []byte) {
 		if typ == pkt.BGP_MSG_UPDATE {
-			_, _, nlri, _ := splitUpdate(body)
-			announced.Add(int64(len(nlri)) / 5)
+			announced.Add(int64(wire.CountRoutes(body, nil)))
 		}
 	}}
 	pause, took := make(chan bool), make(chan struct{})
@@ -389,7 +391,7 @@ func TestRouteRefreshFlood(t *testing.T) {
 		defer close(took)
 		for b := make([]byte, 1<<16); ; {
 			n, err := c.Read(b)
-			reading.feed(b[:n])
+			reading.Feed(b[:n])
 			if err != nil {
 				return
 			}
@@ -400,10 +402,10 @@ func TestRouteRefreshFlood(t *testing.T) {
 			}
 		}
 	}()
-	eventually(t, "all routes", func() bool { return announced.Load() >= routes && len(s.e.taps()) == 1 })
+	eventually(t, "all routes", func() bool { return announced.Load() >= routes })
 	time.Sleep(500 * time.Millisecond) // first audits
 	before, began, had := used(t), time.Now(), announced.Load()
-	flood := bytes.Repeat(message(pkt.BGP_MSG_ROUTE_REFRESH, []byte{0, 1, 0, 1}), 1000)
+	flood := bytes.Repeat(rawbgp.Message(pkt.BGP_MSG_ROUTE_REFRESH, []byte{0, 1, 0, 1}), 1000)
 	send := func(d time.Duration) {
 		for end := time.Now().Add(d); time.Now().Before(end); {
 			_ = c.SetWriteDeadline(time.Now().Add(5 * time.Second))
@@ -425,51 +427,11 @@ func TestRouteRefreshFlood(t *testing.T) {
 	if now := used(t); now.heap > before.heap+16<<20 || now.goroutines > before.goroutines+5 {
 		t.Errorf("before the flood %+v, now %+v", before, now)
 	}
-	if p := s.Peers()[0]; p.State != stateEstablished {
+	if p := s.Peers()[0]; p.State != session.Established {
 		t.Errorf("the session: %+v", p)
 	}
 	c.Close()
 	<-took
-}
-
-// A peer that reads more slowly than it is sent to does not make gobgp queue the rest.
-func TestSlowReader(t *testing.T) {
-	for name, c := range map[string]struct {
-		pause time.Duration
-		slow  bool
-	}{"a slow one": {20 * time.Millisecond, true}, "a fast one": {0, false}} {
-		t.Run(name, func(t *testing.T) {
-			came := listenOnce(t, netip.MustParseAddrPort("127.21.4.15:20227"))
-			c1, err := net.Dial("tcp", "127.21.4.15:20227")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c1.Close()
-			_ = c1.(*net.TCPConn).SetWriteBuffer(16 << 10)
-			far := <-came
-			defer far.Close()
-			go func() {
-				for b := make([]byte, 64<<10); ; time.Sleep(c.pause) {
-					if _, err := far.Read(b); err != nil {
-						return
-					}
-				}
-			}()
-			session := &tap{TCPConn: c1.(*net.TCPConn), group: &group{hold: time.Second}, change: func(*tap) {}, count: &count{}}
-			session.out.message = func(uint8, []byte) {}
-			update := message(pkt.BGP_MSG_UPDATE, make([]byte, 4000))
-			var failed error
-			for end := time.Now().Add(3 * slowTimes * time.Second); failed == nil && time.Now().Before(end); {
-				_, failed = session.Write(update)
-				if !c.slow {
-					time.Sleep(time.Millisecond)
-				}
-			}
-			if slow := failed != nil && strings.Contains(failed.Error(), "too slowly"); slow != c.slow {
-				t.Errorf("writing failed: %v", failed)
-			}
-		})
-	}
 }
 
 // A peer that accepts the session and immediately drops it is not dialed continuously.
@@ -489,7 +451,7 @@ func TestFlappingPeerIsDialledLess(t *testing.T) {
 				return
 			}
 			sessions.Add(1)
-			_, _ = c.Write(slices.Concat(openOf(4, testAS, 90, [4]byte{127, 21, 4, 14}), message(pkt.BGP_MSG_KEEPALIVE, nil)))
+			_, _ = c.Write(slices.Concat(openOf(4, testAS, 90, [4]byte{127, 21, 4, 14}), rawbgp.Message(pkt.BGP_MSG_KEEPALIVE, nil)))
 			b := make([]byte, 400)
 			for n := 0; n < 19+29; { // at least our OPEN and KEEPALIVE
 				m, err := c.Read(b)

@@ -11,10 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/osrg/gobgp/v4/pkg/server"
-
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/bfd"
+	"github.com/fairlead/fairlead/advertise/bgp/internal/session"
 	"github.com/fairlead/fairlead/core/route"
 )
 
@@ -32,6 +31,16 @@ var (
 )
 
 const testAS = 65021
+
+// Constants of package engine on which expectations depend.
+const (
+	settled           = 500 * time.Millisecond
+	refreshEvery      = time.Second
+	refusedRetry      = 2 * time.Second
+	connectBurst      = 30
+	connectsPerSecond = 1
+	logBurst          = 200
+)
 
 // patient is the BFD timing between roles in one process, which may be silent for a
 // second on a busy machine.
@@ -134,12 +143,6 @@ func routeVia(prefix netip.Prefix, nh string) route.Route {
 	return route.Route{Prefix: prefix, NextHop: netip.MustParseAddr(nh)}
 }
 
-func TestGate(t *testing.T) {
-	if _, err := openGate(server.NewBgpServer()); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestSpeakersToRouter(t *testing.T) {
 	const port = 20179
 	startReflector(t, port)
@@ -206,7 +209,7 @@ func TestReflectorRestart(t *testing.T) {
 		t.Errorf("counted %+v, want one flap, and the route sent twice", p)
 	}
 	// The reason why a peer left is cleared when it is back.
-	if p := s.Peers()[0]; p.State != stateEstablished || p.LastError != "" {
+	if p := s.Peers()[0]; p.State != session.Established || p.LastError != "" {
 		t.Errorf("a peer that is back is %s: %q", p.State, p.LastError)
 	}
 	t.Logf("reflector back to route at router: %s", time.Since(start))

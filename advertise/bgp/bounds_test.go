@@ -2,13 +2,9 @@ package bgp
 
 import (
 	"net/netip"
-	"slices"
-	"strings"
 	"testing"
-	"time"
 
-	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
-
+	"github.com/fairlead/fairlead/advertise/bgp/internal/session"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/lab/testkit/rawbgp"
 )
@@ -19,7 +15,7 @@ func TestRoutesOfRoutersAreNotAccepted(t *testing.T) {
 	const port = 20230
 	r := startReflector(t, port)
 	router := startStray(t, routerAddr, port)
-	eventually(t, "session", func() bool { return router.row(r).State == stateEstablished })
+	eventually(t, "session", func() bool { return router.row(r).State == session.Established })
 	for i := range 100 {
 		router.say(rawbgp.Announce(netip.AddrFrom4([4]byte{40, byte(i), 0, 0}), routerAddr, 1000))
 	}
@@ -29,7 +25,7 @@ func TestRoutesOfRoutersAreNotAccepted(t *testing.T) {
 	}
 	eventually(t, "all is read", func() bool { return router.row(r).UpdatesReceived == 500 })
 	eventually(t, "the balancer's route alone", func() bool { rs, _ := r.Routes(); return show(rs) == "10.1.1.0/24 10.0.0.105" })
-	if row := router.row(r); row.State != stateEstablished || row.Received != 0 {
+	if row := router.row(r); row.State != session.Established || row.Received != 0 {
 		t.Errorf("the router's session: %+v", row)
 	}
 }
@@ -51,7 +47,7 @@ func TestMaxTotal(t *testing.T) {
 	wantError(t, r.Peers, "127.21.1.2", "all neighbors together sent 1100 paths, more than the limit of 1000; 127.21.1.2 sent most, 500: disconnected for")
 	eventually(t, "the others' routes", func() bool { rs, _ := r.Routes(); return len(rs) == 600 })
 	for _, i := range []int{0, 2} {
-		if row := all[i].row(r); row.State != stateEstablished {
+		if row := all[i].row(r); row.State != session.Established {
 			t.Errorf("%+v", row)
 		}
 	}
@@ -81,67 +77,7 @@ func TestTotalChurn(t *testing.T) {
 		busy.say(rawbgp.Announce(netip.MustParseAddr("40.0.0.0"), busy.addr, 200), rawbgp.Withdraw(netip.MustParseAddr("40.0.0.0"), 200))
 	}
 	wantError(t, r.Peers, "127.21.1.2", "all neighbors together announced and withdrew more than 4000 routes within a minute, and 127.21.1.2 did most")
-	if row := calm.row(r); row.State != stateEstablished || row.Received != 400 {
+	if row := calm.row(r); row.State != session.Established || row.Received != 400 {
 		t.Errorf("the calm one: %+v", row)
-	}
-}
-
-func TestCountRoutes(t *testing.T) {
-	first4, first6, hop := netip.MustParseAddr("40.0.0.0"), netip.MustParseAddr("2001:db8::"), netip.MustParseAddr("10.0.0.1")
-	for name, c := range map[string]struct {
-		messages []byte
-		want     int
-	}{
-		"IPv4":            {rawbgp.Announce(first4, hop, 450), 450},
-		"IPv6":            {rawbgp.Announce(first6, first6, 450), 450},
-		"IPv4, withdrawn": {rawbgp.Withdraw(first4, 450), 450},
-		"IPv6, withdrawn": {rawbgp.Withdraw(first6, 450), 450},
-		"no route":        {rawbgp.Update(usual, nil), 1},
-		"no UPDATE":       {rawbgp.Message(pkt.BGP_MSG_UPDATE, []byte{255, 255, 0, 0}), 1},
-	} {
-		got := 0
-		s := scanner{updates: true, message: func(_ uint8, body []byte) { got += countRoutes(body, nil) }}
-		if s.feed(c.messages); got != c.want {
-			t.Errorf("%s: %d routes, want %d", name, got, c.want)
-		}
-	}
-	withID := slices.Concat([]byte{0, 0, 0, 1, 24, 10, 3, 0}, []byte{0, 0, 0, 2, 32, 10, 3, 0, 1})
-	if got := countPrefixes(withID, true); got != 2 {
-		t.Errorf("with path identifiers: %d, want 2", got)
-	}
-	for _, cut := range []string{"\x18", "\xff", "\x20\x01"} {
-		if got := countPrefixes([]byte(cut), strings.HasPrefix(cut, "\xff")); got != 1 {
-			t.Errorf("cut short: %q counts as %d", cut, got)
-		}
-	}
-}
-
-// A neighbor cannot exceed its limit by much before it is disconnected, however fast it
-// sends and however long counting takes: it is not read meanwhile.
-func TestLimitIsHardlyExceeded(t *testing.T) {
-	const port, limit = 20234, 2000
-	r := startReflector(t, port, func(c *ReflectorConfig) { c.Groups[0].MaxPrefixes = limit })
-	s := startStray(t, netip.MustParseAddr("127.21.1.1"), port)
-	eventually(t, "session", func() bool { return s.row(r).State == stateEstablished })
-	r.e.counting.Lock() // counting takes long
-	s.c.SetWriteDeadline(time.Now().Add(time.Minute))
-	sent := make(chan struct{})
-	go func() {
-		defer close(sent)
-		_, _ = s.c.Write(rawbgp.Announce(netip.MustParseAddr("40.0.0.0"), s.addr, 200_000))
-	}()
-	most, same := uint32(0), 0
-	eventually(t, "it is not read any more", func() bool {
-		now := s.row(r).Received
-		if same++; now != most || now <= limit {
-			most, same = now, 0
-		}
-		return same > 50
-	})
-	r.e.counting.Unlock()
-	wantError(t, r.Peers, s.addr.String(), "a neighbor of balancers may send 2000: disconnected for")
-	<-sent
-	if most > limit+1000 {
-		t.Errorf("it had %d paths, want %d and what 4,096 bytes hold at most", most, limit)
 	}
 }

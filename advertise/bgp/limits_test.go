@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -20,7 +19,9 @@ import (
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/advertise/bgp/internal/session"
 	"github.com/fairlead/fairlead/core/route"
+	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/labtest"
 )
@@ -29,17 +30,17 @@ func TestTwinsAreRefusedByName(t *testing.T) {
 	const port = 20195
 	r := startReflector(t, port)
 	one := startSpeaker(t, "127.21.1.1", port)
-	eventually(t, "session", func() bool { return one.Peers()[0].State == stateEstablished })
+	eventually(t, "session", func() bool { return one.Peers()[0].State == session.Established })
 	twin := startSpeaker(t, "127.21.1.2", port, func(c *SpeakerConfig) { c.RouterID = netip.MustParseAddr("127.21.1.1") })
 	wantError(t, r.Peers, "127.21.1.2", "127.21.1.2 is rejected: its router ID 127.21.1.1 is in use by 127.21.1.1")
 	wantError(t, twin.Peers, "127.21.0.109", "or another neighbor of it, has the same router ID as this speaker")
-	if p := one.Peers()[0]; p.State != stateEstablished {
+	if p := one.Peers()[0]; p.State != session.Established {
 		t.Errorf("the first of the twins: %+v", p)
 	}
 	if err := one.Close(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the other has it now", func() bool { return twin.Peers()[0].State == stateEstablished })
+	eventually(t, "the other has it now", func() bool { return twin.Peers()[0].State == session.Established })
 }
 
 func TestMaxPeers(t *testing.T) {
@@ -47,7 +48,7 @@ func TestMaxPeers(t *testing.T) {
 	r := startReflector(t, port, func(c *ReflectorConfig) { c.Groups[0].MaxPeers = 2 })
 	one, two := startSpeaker(t, "127.21.1.1", port), startSpeaker(t, "127.21.1.2", port)
 	for _, s := range []*Speaker{one, two} {
-		eventually(t, "session", func() bool { return s.Peers()[0].State == stateEstablished })
+		eventually(t, "session", func() bool { return s.Peers()[0].State == session.Established })
 	}
 	three := startSpeaker(t, "127.21.1.3", port)
 	wantError(t, r.Peers, "127.21.1.3", "rejected 127.21.1.3: balancers already has the maximum of 2 neighbors; raise --max-clients")
@@ -55,7 +56,7 @@ func TestMaxPeers(t *testing.T) {
 	if err := one.Close(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "its place is free", func() bool { return three.Peers()[0].State == stateEstablished })
+	eventually(t, "its place is free", func() bool { return three.Peers()[0].State == session.Established })
 }
 
 // A client that advertises more than permitted is disconnected, by name, and must stay
@@ -65,7 +66,7 @@ func TestMaxPrefixes(t *testing.T) {
 	r := startReflector(t, port, func(c *ReflectorConfig) { c.Groups[0].MaxPrefixes = 100 })
 	router, _ := startRouter(t, port)
 	good, bad := startSpeaker(t, "127.21.1.1", port), startSpeaker(t, "127.21.1.2", port)
-	eventually(t, "session", func() bool { return bad.Peers()[0].State == stateEstablished })
+	eventually(t, "session", func() bool { return bad.Peers()[0].State == session.Established })
 	if err := good.Set([]route.Route{routeVia(service, "10.0.0.105")}); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,7 @@ func TestMaxPrefixes(t *testing.T) {
 	eventually(t, "the good one's route alone", func() bool { rs, _ := router.Routes(); return show(rs) == "10.1.1.0/24 10.0.0.105" })
 	// It continues to dial, and is only sent the reason.
 	time.Sleep(refusedRetry)
-	if got := bad.Peers()[0].State; got == stateEstablished {
+	if got := bad.Peers()[0].State; got == session.Established {
 		t.Error("it is back at once")
 	}
 	wantError(t, r.Peers, "127.21.1.2", "a neighbor of balancers may send 100")
@@ -99,7 +100,7 @@ func TestMaxPrefixesOfRouter(t *testing.T) {
 	if err := good.Set([]route.Route{routeVia(service, "10.0.0.105")}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "sessions", func() bool { return len(calm.Peers()) == 2 && bad.Peers()[0].State == stateEstablished })
+	eventually(t, "sessions", func() bool { return len(calm.Peers()) == 2 && bad.Peers()[0].State == session.Established })
 	if err := bad.Set(manyRoutes(1000)); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +110,7 @@ func TestMaxPrefixesOfRouter(t *testing.T) {
 	before := other.Peers()
 	time.Sleep(refusedRetry)
 	for _, p := range router.Peers() {
-		if up := p.State == stateEstablished; up != (p.Address == "127.21.0.108") {
+		if up := p.State == session.Established; up != (p.Address == "127.21.0.108") {
 			t.Errorf("some seconds later: %+v", p)
 		}
 	}
@@ -131,7 +132,7 @@ func TestTooManyUpdates(t *testing.T) {
 	r := startReflector(t, port, func(c *ReflectorConfig) { c.Groups[0].MaxPrefixes = 10 })
 	good, bad := startSpeaker(t, "127.21.1.1", port), startSpeaker(t, "127.21.1.2", port)
 	for _, s := range []*Speaker{good, bad} {
-		eventually(t, "session", func() bool { return s.Peers()[0].State == stateEstablished })
+		eventually(t, "session", func() bool { return s.Peers()[0].State == session.Established })
 	}
 	eventually(t, "the flood is cut", func() bool {
 		for i := range 50 {
@@ -143,21 +144,11 @@ func TestTooManyUpdates(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		return bad.Peers()[0].State != stateEstablished
+		return bad.Peers()[0].State != session.Established
 	})
 	wantError(t, r.Peers, "127.21.1.2", "127.21.1.2 announced and withdrew more than 1000 routes within a minute: disconnected for 1m0s")
-	if p := good.Peers()[0]; p.State != stateEstablished || p.LastError != "" {
+	if p := good.Peers()[0]; p.State != session.Established || p.LastError != "" {
 		t.Errorf("a good client: %+v", p)
-	}
-}
-
-func TestListedStaysBounded(t *testing.T) {
-	e := &engine{peers: map[netip.Addr]*peerState{}, changed: make(chan struct{}), setup: setup{log: slog.New(slog.DiscardHandler)}}
-	for i := range 3 * maxListed {
-		e.refuse(netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}), "refused")
-	}
-	if len(e.peers) > maxListed {
-		t.Errorf("%d refused neighbors are listed, want %d at most", len(e.peers), maxListed)
 	}
 }
 
@@ -213,7 +204,7 @@ func TestFloodOfBadSessions(t *testing.T) {
 	if now := established(good...); now != since {
 		t.Errorf("good sessions came up at %s, after the flood they are of %s", since, now)
 	}
-	if p := router.Query().Peers[0]; p.State != stateEstablished {
+	if p := router.Query().Peers[0]; p.State != session.Established {
 		t.Errorf("the router's session: %+v", p)
 	}
 	peers := reflector.Query().Peers
@@ -223,7 +214,7 @@ func TestFloodOfBadSessions(t *testing.T) {
 	eventually(t, "bad connections are over", func() bool {
 		up := 0
 		for _, p := range reflector.Query().Peers {
-			if p.State != stateIdle {
+			if p.State != session.Idle {
 				up++
 			}
 		}
@@ -280,7 +271,7 @@ func attack(ctx context.Context, h *lab.Host, from netip.Addr, kind int, tried, 
 			hello, _ := open.Serialize()
 			keepalive, _ := pkt.NewBGPKeepAliveMessage().Serialize()
 			_, _ = c.Write(append(hello, keepalive...))
-			sleepAbout(ctx, 2*time.Second)
+			sleep.About(ctx, 2*time.Second)
 		case 3:
 			open, _ := pkt.NewBGPOpenMessage(testAS, 180, from, nil)
 			hello, _ := open.Serialize()

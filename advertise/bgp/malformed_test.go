@@ -15,7 +15,9 @@ import (
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/advertise/bgp/internal/session"
 	"github.com/fairlead/fairlead/core/route"
+	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/lab/testkit/rawbgp"
 )
 
@@ -53,7 +55,7 @@ func startStray(t *testing.T, addr netip.Addr, port uint16) *stray {
 		t.Fatal(err)
 	}
 	s := &stray{t, addr, c}
-	s.say(hello, message(pkt.BGP_MSG_KEEPALIVE, nil))
+	s.say(hello, rawbgp.Message(pkt.BGP_MSG_KEEPALIVE, nil))
 	go func() { _, _ = io.Copy(io.Discard, c) }()
 	return s
 }
@@ -105,7 +107,7 @@ func TestMalformedUpdates(t *testing.T) {
 			switch now := table(); {
 			case strings.Contains(now, "10.3.1.0/24 10.0.0.166"):
 				fate = "the session continues: " + now
-			case s.row(r).State == stateIdle && now == goodAlone:
+			case s.row(r).State == session.Idle && now == goodAlone:
 				fate = s.row(r).LastError
 			}
 			return fate != ""
@@ -142,7 +144,7 @@ func flood(t *testing.T, port uint16, from netip.Addr) {
 			}
 			s.say(m)
 		}
-		sleepAbout(ctx, 10*time.Millisecond)
+		sleep.About(ctx, 10*time.Millisecond)
 		s.c.Close()
 	}
 }

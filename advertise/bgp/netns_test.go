@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/advertise/bgp/internal/session"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/labtest"
@@ -142,7 +143,7 @@ func (a *player) untilUp() {
 	a.t.Helper()
 	eventually(a.t, "sessions and BFD up", func() bool {
 		ps := a.Query().Peers
-		return len(ps) > 0 && !slices.ContainsFunc(ps, func(p advertise.Peer) bool { return p.State != stateEstablished || p.BFD != "up" })
+		return len(ps) > 0 && !slices.ContainsFunc(ps, func(p advertise.Peer) bool { return p.State != session.Established || p.BFD != "up" })
 	})
 }
 
@@ -284,11 +285,11 @@ func TestReflectorOnThisMachine(t *testing.T) {
 		return words
 	}
 	local := enact(t, l.Host("node-105"), speaker("10.0.0.105"))
-	eventually(t, "no BFD on one machine", func() bool { return bfd(local)["10.0.0.105"] == onThisMachine })
+	eventually(t, "no BFD on one machine", func() bool { return bfd(local)["10.0.0.105"] == "not needed: on this machine" })
 	enact(t, l.Host("node-106"), speaker("10.0.0.106")).untilUp()
 	eventually(t, "the reflector says the same", func() bool {
 		words := bfd(reflector)
-		return words["10.0.0.105"] == onThisMachine && words["10.0.0.106"] == "up"
+		return words["10.0.0.105"] == "not needed: on this machine" && words["10.0.0.106"] == "up"
 	})
 }
 
@@ -318,7 +319,7 @@ func TestTwoReflectors(t *testing.T) {
 	})
 	first.Kill()
 	eventually(t, "router sees the reflector go", func() bool {
-		return slices.ContainsFunc(router.Query().Peers, func(p advertise.Peer) bool { return p.Address == "10.0.0.109" && p.State != stateEstablished })
+		return slices.ContainsFunc(router.Query().Peers, func(p advertise.Peer) bool { return p.Address == "10.0.0.109" && p.State != session.Established })
 	})
 	b.Send(order{Set: []route.Route{}})
 	kernel.until(one, time.Now())
@@ -373,7 +374,7 @@ func TestBusyMachine(t *testing.T) {
 	}
 	time.Sleep(how)
 	for _, p := range reflector.Query().Peers {
-		if p.BFD != "up" || p.State != stateEstablished || time.Since(p.Since) < how {
+		if p.BFD != "up" || p.State != session.Established || time.Since(p.Since) < how {
 			t.Errorf("not held: %+v", p)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/advertise/bgp/internal/session"
 	"github.com/fairlead/fairlead/core/route"
 )
 
@@ -27,7 +28,7 @@ func TestChangeWhileSessionComesUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for r.Peers()[0].State == stateConnect {
+		for r.Peers()[0].State == session.Connect {
 			time.Sleep(50 * time.Microsecond)
 		}
 		time.Sleep(rand.N(3 * time.Millisecond))

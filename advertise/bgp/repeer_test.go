@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/advertise/bgp/internal/session"
 	"github.com/fairlead/fairlead/core/route"
 )
 
@@ -41,13 +42,13 @@ func TestSetPeersThatAreSought(t *testing.T) {
 	}
 	eventually(t, "no such interface", func() bool {
 		p := speaker.Peers()
-		return len(p) == 2 && p[0].Name == "tor" && strings.Contains(p[0].LastError, "no such network interface") && p[1].State == stateEstablished
+		return len(p) == 2 && p[0].Name == "tor" && strings.Contains(p[0].LastError, "no such network interface") && p[1].State == session.Established
 	})
 	since := speaker.Peers()[1].Since
 	if err := speaker.SetPeers([]PeerConfig{known}); err != nil {
 		t.Fatal(err)
 	}
-	if p := speaker.Peers(); len(p) != 1 || p[0].State != stateEstablished || !p[0].Since.Equal(since) {
+	if p := speaker.Peers(); len(p) != 1 || p[0].State != session.Established || !p[0].Since.Equal(since) {
 		t.Errorf("without it: %+v", p)
 	}
 }
@@ -66,8 +67,8 @@ func TestPeersAboutToBeDialled(t *testing.T) {
 	speaker.configured = append(speaker.configured, PeerConfig{Address: netip.MustParseAddr("127.21.0.107")})
 	speaker.mu.Unlock()
 	p := speaker.Peers()
-	if len(p) != 3 || p[0].Name != "tor" || p[0].Address != "%nowhere0" || p[0].AS != 65110 || p[0].State != stateIdle ||
-		p[1].Name != "127.21.0.107" || p[1].AS != testAS || p[1].State != stateIdle || p[2].Address != reflectorAddr.String() {
+	if len(p) != 3 || p[0].Name != "tor" || p[0].Address != "%nowhere0" || p[0].AS != 65110 || p[0].State != session.Idle ||
+		p[1].Name != "127.21.0.107" || p[1].AS != testAS || p[1].State != session.Idle || p[2].Address != reflectorAddr.String() {
 		t.Errorf("peers %+v", p)
 	}
 	speaker.peering.Unlock()
@@ -110,7 +111,7 @@ func TestSetPeers(t *testing.T) {
 	before := speaker.Peers()[0].Since
 	b.HoldTime = 30 * time.Second
 	set(b, a)
-	eventually(t, "a new session", func() bool { p := speaker.Peers()[0]; return p.State == stateEstablished && p.Since.After(before) })
+	eventually(t, "a new session", func() bool { p := speaker.Peers()[0]; return p.State == session.Established && p.Since.After(before) })
 	wantRoutes(second, "10.1.1.0/24 10.0.0.107")
 
 	// A peer that is removed is notified, and immediately removes our routes.

@@ -9,10 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/osrg/gobgp/v4/pkg/apiutil"
-	"github.com/osrg/gobgp/v4/pkg/server"
-
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/advertise/bgp/internal/engine"
 )
 
 // The router batches changes that occur together, such as all routes of a load balancer
@@ -27,7 +25,7 @@ const (
 
 // Router receives routes and computes what should be in the kernel table.
 type Router struct {
-	e      *engine
+	e      *engine.Engine
 	accept []netip.Prefix
 	held   bool
 	kick   chan struct{}
@@ -46,18 +44,17 @@ func NewRouter(c RouterConfig, change func([]advertise.RouteSet)) (*Router, erro
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("BGP router: %w", err)
 	}
-	s, err := routerEngine(c)
+	s, err := c.setup()
 	if err != nil {
 		return nil, fmt.Errorf("BGP router: %w", err)
 	}
-	e, err := startEngine(s)
+	e, err := engine.Start(s)
 	if err != nil {
 		return nil, fmt.Errorf("BGP router: %w", err)
 	}
 	r := &Router{e: e, accept: c.Accept, held: c.Held, kick: make(chan struct{}, 1), changed: map[netip.Prefix]bool{}}
-	err = e.server.WatchEvent(e.ctx, server.WatchEventMessageCallbacks{OnBestPath: r.note}, server.WatchBestPath(true))
-	if err != nil {
-		e.close()
+	if err := e.OnBestPath(r.note); err != nil {
+		e.Close()
 		return nil, fmt.Errorf("BGP router: %w", err)
 	}
 	r.wg.Add(1)
@@ -65,33 +62,38 @@ func NewRouter(c RouterConfig, change func([]advertise.RouteSet)) (*Router, erro
 	return r, nil
 }
 
-func routerEngine(c RouterConfig) (setup, error) {
+func (c RouterConfig) setup() (engine.Setup, error) {
 	id, err := validateIdentity(c.AS, c.RouterID, c.LocalAddress)
 	if err != nil {
-		return setup{}, err
+		return engine.Setup{}, err
 	}
-	s := setup{maxTotal: c.MaxTotal, as: c.AS, routerID: id, clusterID: id, local: c.LocalAddress, avoids: true, log: c.Log}
-	if err := s.addDials(c.Peers, func(g *group) { g.receive, g.silent, g.maxPaths = true, true, c.MaxPrefixes }); err != nil {
-		return s, err
+	dials, err := dials(c.Peers, c.AS, c.LocalAddress)
+	if err != nil {
+		return engine.Setup{}, err
 	}
-	if len(c.Groups) > 0 {
-		s.listen = listenAddrs(c.Listen, c.Port)
+	for _, d := range dials {
+		d.Group.Receive, d.Group.Silent, d.Group.MaxPaths = true, true, c.MaxPrefixes
 	}
-	return s, s.addGroups(c.Groups, func(g *group) error {
-		if g.sendMax != 0 {
-			return fmt.Errorf("groups[%s].sendMax: a router does not propagate routes; leave it 0", g.name)
+	groups, err := groups(c.Groups, c.AS)
+	for _, g := range groups {
+		if g.SendMax != 0 {
+			return engine.Setup{}, fmt.Errorf("groups[%s].sendMax: a router does not propagate routes; leave it 0", g.Name)
 		}
-		g.silent = true
-		return nil
-	})
+		g.Silent = true
+	}
+	s := engine.Setup{AS: c.AS, RouterID: id, ClusterID: id, Groups: groups, Dials: dials, Avoids: true, MaxTotal: c.MaxTotal, Log: c.Log}
+	if len(groups) > 0 {
+		s.Listen = listenAddrs(c.Listen, c.Port)
+	}
+	return s, err
 }
 
 // note marks the prefixes of an event as changed. Their state is looked up later: events
 // may arrive in a different order than the changes.
-func (r *Router) note(paths []*apiutil.Path, _ time.Time) {
+func (r *Router) note(prefixes []netip.Prefix) {
 	r.mu.Lock()
-	for _, p := range paths {
-		r.changed[nlriPrefix(p.Nlri)] = true
+	for _, p := range prefixes {
+		r.changed[p] = true
 	}
 	r.mu.Unlock()
 	select {
@@ -117,14 +119,14 @@ func (r *Router) follow(change func([]advertise.RouteSet)) {
 	defer r.wg.Done()
 	r.settle()
 	h, last, due := accepted{accept: r.accept}, []advertise.RouteSet(nil), time.Time{}
-	for first := true; r.e.ctx.Err() == nil; {
+	for first := true; r.e.Context().Err() == nil; {
 		took := time.Duration(0)
 		complete, prefixes := !time.Now().Before(due), r.take()
 		err := r.look(&h, complete, prefixes)
 		switch {
-		case err != nil && r.e.ctx.Err() == nil:
+		case err != nil && r.e.Context().Err() == nil:
 			due = time.Time{}
-			r.e.log.Error("failed to read the BGP table, will retry at the next change", "error", err)
+			r.e.Log.Error("failed to read the BGP table, will retry at the next change", "error", err)
 		case err == nil && (first || !slices.EqualFunc(last, h.sets, advertise.RouteSet.Equal)):
 			first, last = false, slices.Clone(h.sets)
 			began := time.Now()
@@ -143,13 +145,13 @@ func (r *Router) follow(change func([]advertise.RouteSet)) {
 func (r *Router) look(h *accepted, complete bool, prefixes []netip.Prefix) error {
 	switch {
 	case complete:
-		sets, err := r.e.routes()
+		sets, err := r.e.Routes()
 		if err == nil {
 			h.all(sets)
 		}
 		return err
 	case len(prefixes) > 0:
-		sets, err := r.e.routes(prefixes...)
+		sets, err := r.e.Routes(prefixes...)
 		if err == nil {
 			h.some(prefixes, sets)
 		}
@@ -170,7 +172,7 @@ func (r *Router) await(limit time.Duration) bool {
 	case <-r.kick:
 		return true
 	case <-late:
-	case <-r.e.ctx.Done():
+	case <-r.e.Context().Done():
 	}
 	return false
 }
@@ -191,7 +193,7 @@ func (r *Router) gather(limit time.Duration) {
 
 // Routes returns what is currently received and accepted.
 func (r *Router) Routes() ([]advertise.RouteSet, error) {
-	sets, err := r.e.routes()
+	sets, err := r.e.Routes()
 	h := accepted{accept: r.accept}
 	h.all(sets)
 	return h.sets, err
@@ -200,21 +202,21 @@ func (r *Router) Routes() ([]advertise.RouteSet, error) {
 // Refused returns the prefixes that peers advertise but that are not accepted, with the
 // reason.
 func (r *Router) Refused() (map[netip.Prefix]string, error) {
-	sets, err := r.e.routes()
+	sets, err := r.e.Routes()
 	h := accepted{accept: r.accept}
 	h.all(sets)
 	return h.rejected, err
 }
 
 // Peers returns the state of the sessions.
-func (r *Router) Peers() []advertise.Peer { return r.e.list() }
+func (r *Router) Peers() []advertise.Peer { return r.e.Peers() }
 
 // AwaitEstablished waits until the sessions with all dialed peers are up.
-func (r *Router) AwaitEstablished(ctx context.Context) error { return r.e.awaitEstablished(ctx) }
+func (r *Router) AwaitEstablished(ctx context.Context) error { return r.e.AwaitEstablished(ctx) }
 
 // Close ends the sessions; change is not called any more.
 func (r *Router) Close() error {
-	r.e.close()
+	r.e.Close()
 	r.wg.Wait()
 	return nil
 }

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/advertise/bgp/internal/discover"
+	"github.com/fairlead/fairlead/advertise/bgp/internal/session"
+	"github.com/fairlead/fairlead/internal/sleep"
 )
 
 // unnumbered reports whether a peer is identified only by its link.
@@ -51,7 +54,7 @@ func (s *Speaker) seekFor(peers []PeerConfig) {
 	}
 	for _, p := range peers {
 		if p.unnumbered() && s.seekers != nil && s.seekers[p.SourceInterface] == nil { // otherwise the speaker is closing
-			ctx, stop := context.WithCancel(s.e.ctx)
+			ctx, stop := context.WithCancel(s.e.Context())
 			k := &seeker{stop: stop, ended: make(chan struct{}), since: time.Now()}
 			s.seekers[p.SourceInterface] = k
 			go s.seek(ctx, k, p.SourceInterface)
@@ -71,7 +74,7 @@ func (s *Speaker) seek(ctx context.Context, k *seeker, device string) {
 		s.mu.Lock()
 		was := k.found
 		s.mu.Unlock()
-		routers, err := discoverRouters(ctx, device, !was.IsValid())
+		routers, err := discover.Routers(ctx, device, !was.IsValid())
 		if ctx.Err() != nil {
 			return
 		}
@@ -81,19 +84,19 @@ func (s *Speaker) seek(ctx context.Context, k *seeker, device string) {
 			k.why = err.Error()
 		case len(routers) == 0 && !was.IsValid():
 			k.why = fmt.Sprintf("no router advertisement received on %s: the router must send them there", device)
-		case len(routers) > 0 && !slices.Contains(routers, was) && !s.e.up(was):
+		case len(routers) > 0 && !slices.Contains(routers, was) && !s.e.Up(was):
 			k.found, k.why = routers[0], ""
 		}
 		now := k.found
 		s.mu.Unlock()
 		pause := time.Second
 		if now != was {
-			s.e.log.Info("router discovered", "interface", device, "address", now)
+			s.e.Log.Info("router discovered", "interface", device, "address", now)
 			if !s.reapply(k) {
 				pause = refusedPause
 			}
 		}
-		if !sleepAbout(ctx, pause) {
+		if !sleep.About(ctx, pause) {
 			return
 		}
 	}
@@ -112,17 +115,9 @@ func (s *Speaker) reapply(k *seeker) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.e.log.Warn("cannot peer with a discovered router", "address", k.found, "error", err)
+	s.e.Log.Warn("cannot peer with a discovered router", "address", k.found, "error", err)
 	k.found, k.why = netip.Addr{}, err.Error()
 	return false
-}
-
-// up reports whether a session with a peer is established.
-func (e *engine) up(a netip.Addr) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	p := e.peers[a]
-	return p != nil && p.State == stateEstablished
 }
 
 // unlisted returns the configured peers that are not among rows: they have not been
@@ -132,7 +127,7 @@ func (s *Speaker) unlisted(rows []advertise.Peer) (more []advertise.Peer) {
 		return nil
 	}
 	for _, p := range s.configured {
-		row := advertise.Peer{Name: p.Name, AS: cmp.Or(p.AS, s.e.as), State: stateIdle, Since: time.Now()}
+		row := advertise.Peer{Name: p.Name, AS: cmp.Or(p.AS, s.e.AS), State: session.Idle, Since: time.Now()}
 		address := p.Address
 		if p.unnumbered() {
 			k := s.seekers[p.SourceInterface]

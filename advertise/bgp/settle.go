@@ -1,10 +1,7 @@
 package bgp
 
 import (
-	"context"
 	"time"
-
-	"github.com/osrg/gobgp/v4/api"
 )
 
 // A router that starts while the kernel has routes from before must not act on the first
@@ -21,31 +18,20 @@ const (
 )
 
 func (r *Router) settle() {
-	for len(r.e.dials) > 0 && r.e.ctx.Err() == nil && !r.e.await(r.e.ctx, time.Minute, func() bool { return r.e.established() > 0 }) {
-		r.e.log.Warn("no BGP session yet, the routes in the kernel stay unchanged")
+	ctx := r.e.Context()
+	up, dialed := r.e.Established()
+	some := func() bool { up, _ = r.e.Established(); return up > 0 }
+	all := func() bool { up, _ = r.e.Established(); return dialed > 0 && up >= dialed }
+	for dialed > 0 && ctx.Err() == nil && !r.e.Await(ctx, time.Minute, some) {
+		r.e.Log.Warn("no BGP session yet, the routes in the kernel stay unchanged")
 	}
 	if !r.held {
 		return // nothing to remove
 	}
-	all := func() bool { return len(r.e.dials) > 0 && r.e.established() >= len(r.e.dials) }
-	r.e.await(r.e.ctx, settleLimit, all)
-	for end := time.Now().Add(settleLimit); r.e.ctx.Err() == nil && time.Now().Before(end); {
-		if !r.await(settleQuiet) && all() && r.e.sentRoutes() {
+	r.e.Await(ctx, settleLimit, all)
+	for end := time.Now().Add(settleLimit); ctx.Err() == nil && time.Now().Before(end); {
+		if !r.await(settleQuiet) && all() && r.e.AllSent() {
 			return
 		}
 	}
-}
-
-// sentRoutes reports whether each dialed peer has sent at least one route.
-func (e *engine) sentRoutes() bool {
-	sent := 0
-	_ = e.server.ListPeer(context.Background(), &api.ListPeerRequest{}, func(p *api.Peer) {
-		for _, f := range p.GetAfiSafis() {
-			if f.GetState().GetReceived() > 0 {
-				sent++
-				return
-			}
-		}
-	})
-	return sent >= len(e.dials)
 }

@@ -1,14 +1,17 @@
 // Package bgp advertises to routers which load balancers serve a prefix: the Speaker runs
 // in each load balancer, the Reflector collects the routes of many of them, and the
-// Router converts what it receives into complete route sets. gobgp implements the
-// protocol; none of its types leaves this package. This package implements what gobgp is
-// not fast or precise enough at: establishing connections (gate.go, transport.go,
-// sessions.go), explaining why a session is down (tap.go, words.go), and detecting a silent
-// peer (advertise/bfd).
+// Router converts what it receives into complete route sets.
+//
+// This package contains the three roles and their configuration. The folders in internal
+// contain what they share: engine embeds gobgp and manages neighbors, session observes one
+// connection, tcp makes connections, wire reads messages, paths converts routes, and
+// discover finds routers on a link. No type of gobgp leaves them. Detecting a silent peer
+// is up to advertise/bfd.
+//
+// Tests start the roles on loopback addresses, or as processes in namespaces.
 package bgp
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,24 +19,24 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"time"
-
-	"github.com/osrg/gobgp/v4/pkg/apiutil"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/advertise/bgp/internal/engine"
+	"github.com/fairlead/fairlead/advertise/bgp/internal/paths"
 	"github.com/fairlead/fairlead/core/route"
 )
 
 // Speaker advertises a load balancer's routes. It accepts none.
 type Speaker struct {
-	e *engine
+	e     *engine.Engine
+	local netip.Addr // the source address of sessions, if configured
 
 	peering   sync.Mutex // one SetPeers at a time; taken before mu
 	mu        sync.Mutex // one Set at a time
 	closed    bool
 	announced map[netip.Prefix]route.Route
 	// leaving holds routes that are withdrawn but that a peer may still have.
-	leaving map[netip.Prefix]*leaving
+	leaving map[netip.Prefix]*engine.Leaving
 	// configured lists the peers as given. seekers look for those that are identified
 	// only by their link, which is the key.
 	configured []PeerConfig
@@ -48,92 +51,30 @@ func NewSpeaker(c SpeakerConfig) (*Speaker, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("BGP speaker: %w", err)
 	}
-	setup, err := speakerEngine(c)
+	setup, err := c.setup()
 	if err != nil {
 		return nil, fmt.Errorf("BGP speaker: %w", err)
 	}
-	e, err := startEngine(setup)
+	e, err := engine.Start(setup)
 	if err != nil {
 		return nil, fmt.Errorf("BGP speaker: %w", err)
 	}
-	s := &Speaker{e: e, announced: map[netip.Prefix]route.Route{}, leaving: map[netip.Prefix]*leaving{}, configured: c.Peers, seekers: map[string]*seeker{}}
+	s := &Speaker{e: e, local: c.LocalAddress, announced: map[netip.Prefix]route.Route{}, leaving: map[netip.Prefix]*engine.Leaving{}, configured: c.Peers, seekers: map[string]*seeker{}}
 	s.seekFor(c.Peers)
 	return s, nil
 }
 
-func speakerEngine(c SpeakerConfig) (setup, error) {
+func (c SpeakerConfig) setup() (engine.Setup, error) {
 	id, err := validateIdentity(c.AS, c.RouterID, c.LocalAddress)
 	if err != nil {
-		return setup{}, err
+		return engine.Setup{}, err
 	}
-	s := setup{as: c.AS, routerID: id, clusterID: id, local: c.LocalAddress, sendOnly: true, log: c.Log}
-	if err := validatePeers(c.Peers, s.local); err != nil {
-		return s, err
+	if err := validatePeers(c.Peers, c.LocalAddress); err != nil {
+		return engine.Setup{}, err
 	}
 	numbered := slices.DeleteFunc(slices.Clone(c.Peers), PeerConfig.unnumbered)
-	return s, s.addDials(numbered, func(*group) {})
-}
-
-// validatePeers validates all peers, including those that must be discovered.
-func validatePeers(peers []PeerConfig, local netip.Addr) error {
-	links := map[string]int{}
-	for i, p := range peers {
-		field := fmt.Sprintf("peers[%d]", i)
-		if err := validatePeer(field, p, local); err != nil {
-			return err
-		}
-		if j, twice := links[p.SourceInterface]; twice && p.unnumbered() {
-			return fmt.Errorf("%s.sourceInterface: peers[%d] is the router on %s already", field, j, p.SourceInterface)
-		} else if p.unnumbered() {
-			links[p.SourceInterface] = i
-		}
-	}
-	return nil
-}
-
-// addDials adds a group of one address for each peer to dial.
-func (s *setup) addDials(peers []PeerConfig, more func(*group)) error {
-	seen, names := map[netip.Addr]int{}, map[string]int{}
-	for i, p := range peers {
-		if err := validatePeer(fmt.Sprintf("peers[%d]", i), p, s.local); err != nil {
-			return err
-		}
-		bare := p.Address.WithZone("")
-		if j, twice := seen[bare]; twice {
-			return fmt.Errorf("peers[%d].address: %s is peers[%d] already", i, bare, j)
-		}
-		seen[bare] = i
-		name := cmp.Or(p.Name, p.Address.String())
-		if j, twice := names[name]; twice {
-			return fmt.Errorf("peers[%d].name: %s is peers[%d] already", i, name, j)
-		}
-		names[name] = i
-		g := &group{
-			name: "peer " + p.Address.String(), peer: name, as: p.AS, password: p.Password, hold: p.HoldTime, keepalive: p.Keepalive,
-			prefixes: []netip.Prefix{netip.PrefixFrom(bare, bare.BitLen())}, bfd: p.BFD, timing: p.Timing, ttl: p.EBGPMultihop, hops: p.TTLSecurity, dialled: true,
-		}
-		s.defaults(g)
-		more(g)
-		d := &dialTarget{
-			to: netip.AddrPortFrom(p.Address, cmp.Or(p.Port, DefaultPort)), from: s.local, device: p.SourceInterface,
-			retry: cmp.Or(p.ConnectRetry, DefaultConnectRetry), group: g, config: p,
-		}
-		if p.SourceAddress.IsValid() {
-			d.from = p.SourceAddress
-		}
-		s.groups = append(s.groups, g)
-		s.dials = append(s.dials, d)
-	}
-	return nil
-}
-
-func (s *setup) defaults(g *group) {
-	if g.as == 0 {
-		g.as = s.as
-	}
-	if g.hold == 0 {
-		g.hold = DefaultHoldTime
-	}
+	dials, err := dials(numbered, c.AS, c.LocalAddress)
+	return engine.Setup{AS: c.AS, RouterID: id, ClusterID: id, SendOnly: true, Log: c.Log, Dials: dials}, err
 }
 
 // Set advertises exactly these routes: routes that are no longer desired are withdrawn
@@ -165,7 +106,7 @@ func (s *Speaker) Set(routes []route.Route) error {
 		if s.announced[p] == r {
 			continue
 		}
-		if _, err := s.e.server.AddPath(apiutil.AddPathRequest{Paths: []*apiutil.Path{s.path(r)}}); err != nil {
+		if err := s.e.Announce(r); err != nil {
 			failed(p, fmt.Errorf("announce by %s: %w", r.NextHop, err))
 			continue
 		}
@@ -179,20 +120,23 @@ func (s *Speaker) Set(routes []route.Route) error {
 func (s *Speaker) withdraw(p netip.Prefix, r route.Route) error {
 	l := s.leaving[p]
 	if l == nil {
-		l = &leaving{since: time.Now(), written: map[*tap]uint64{}}
+		l = engine.NewLeaving()
 		s.leaving[p] = l
 	}
-	if err := s.e.server.DeletePath(apiutil.DeletePathRequest{Paths: []*apiutil.Path{s.path(r)}}); err != nil {
-		l.failed = fmt.Errorf("withdraw: %w", err)
-		return l.failed
+	if err := s.e.Withdraw(r); err != nil {
+		l.Failed = fmt.Errorf("withdraw: %w", err)
+		return l.Failed
 	}
-	l.failed = nil
+	l.Failed = nil
 	delete(s.announced, p)
 	return nil
 }
 
-func (s *Speaker) path(r route.Route) *apiutil.Path {
-	return localPath(r, s.e.as, s.e.marks(r.Attributes))
+// Withdrawing lists routes that a peer may still have.
+func (s *Speaker) Withdrawing() []advertise.Withdrawal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.e.Withdrawing(s.leaving)
 }
 
 // Announced returns a copy of what is currently advertised.
@@ -203,12 +147,12 @@ func (s *Speaker) Announced() map[netip.Prefix]route.Route {
 }
 
 // AwaitEstablished waits until the sessions with all peers are up.
-func (s *Speaker) AwaitEstablished(ctx context.Context) error { return s.e.awaitEstablished(ctx) }
+func (s *Speaker) AwaitEstablished(ctx context.Context) error { return s.e.AwaitEstablished(ctx) }
 
 // Peers returns the state of the sessions. Every configured peer is listed from the
 // start.
 func (s *Speaker) Peers() []advertise.Peer {
-	rows := s.e.list()
+	rows := s.e.Peers()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append(s.unlisted(rows), rows...)
@@ -227,6 +171,26 @@ func (s *Speaker) Close() error {
 	if closed {
 		return nil
 	}
-	s.e.close()
+	s.e.Close()
 	return err
+}
+
+// wanted returns the routes by prefix, and those that cannot be advertised.
+func wanted(routes []route.Route) (want map[netip.Prefix]route.Route, bad map[netip.Prefix]error) {
+	want, bad = make(map[netip.Prefix]route.Route, len(routes)), map[netip.Prefix]error{}
+	for _, r := range routes {
+		if err := paths.Check(r); err != nil {
+			bad[r.Prefix] = err
+			continue
+		}
+		if other, twice := want[r.Prefix]; twice && other != r {
+			bad[r.Prefix] = fmt.Errorf("duplicate route with different attributes, %s and %s", other, r)
+			continue
+		}
+		want[r.Prefix] = r
+	}
+	for p := range bad {
+		delete(want, p)
+	}
+	return want, bad
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/interop"
 )
@@ -65,4 +66,42 @@ func startForeign(t *testing.T, l *lab.Lab, kind interop.Kind) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestWeightsAndDrainsReachTheRouter(t *testing.T) {
+	const port = 20194
+	startReflector(t, port)
+	_, changes := startRouter(t, port)
+	one, two := startSpeaker(t, "127.21.1.1", port), startSpeaker(t, "127.21.1.2", port)
+	until := func(want string) {
+		t.Helper()
+		late := time.After(20 * time.Second)
+		for last := ""; last != want; {
+			select {
+			case sets := <-changes:
+				last = show(sets)
+			case <-late:
+				t.Fatalf("the router holds %q, want %q", last, want)
+			}
+		}
+	}
+	say := func(s *Speaker, nextHop string, weight uint32, communities route.Communities) {
+		t.Helper()
+		r := routeVia(service, nextHop)
+		r.Weight, r.Communities = weight, communities
+		if err := s.Set([]route.Route{r}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say(one, "10.0.0.105", 1, "")
+	say(two, "10.0.0.106", 3, "")
+	until("10.1.1.0/24 10.0.0.105*1 10.0.0.106*3")
+	say(two, "10.0.0.106", 1, "")
+	until("10.1.1.0/24 10.0.0.105 10.0.0.106")
+	say(two, "10.0.0.106", 1, "graceful-shutdown")
+	until("10.1.1.0/24 10.0.0.105")
+	say(one, "10.0.0.105", 1, "graceful-shutdown")
+	until("10.1.1.0/24 10.0.0.105 10.0.0.106") // a draining load balancer is better than none
+	say(two, "10.0.0.106", 1, "")
+	until("10.1.1.0/24 10.0.0.106")
 }

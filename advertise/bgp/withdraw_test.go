@@ -2,11 +2,13 @@ package bgp
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -18,10 +20,12 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/bfd"
+	"github.com/fairlead/fairlead/advertise/bgp/internal/session"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/route"
 	model "github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/fake"
+	"github.com/fairlead/fairlead/lab/testkit/rawbgp"
 	"github.com/fairlead/fairlead/reconciler"
 	api "github.com/fairlead/fairlead/source"
 )
@@ -60,7 +64,7 @@ func TestWithdrawing(t *testing.T) {
 	watched.untilUp()
 	eventually(t, "sessions without BFD", func() bool {
 		ps := unwatched.Query().Peers
-		return len(ps) == 2 && ps[0].State == stateEstablished && ps[1].State == stateEstablished
+		return len(ps) == 2 && ps[0].State == session.Established && ps[1].State == session.Established
 	})
 	withdraw := func(p *player) []advertise.Withdrawal { return p.Send(order{Set: []route.Route{}}).Waits }
 	until := func(what, want string, p *player) time.Duration {
@@ -122,10 +126,10 @@ func freeze(t *testing.T, at string, alive bool, read func(net.Conn)) *frozen {
 		defer close(f.ended)
 		defer c.Close()
 		id := f.addr.Addr().As4()
-		_, _ = c.Write(slices.Concat(openOf(4, testAS, 90, id), message(pkt.BGP_MSG_KEEPALIVE, nil)))
+		_, _ = c.Write(slices.Concat(openOf(4, testAS, 90, id), rawbgp.Message(pkt.BGP_MSG_KEEPALIVE, nil)))
 		read(c)
 		for alive {
-			if _, err := c.Write(message(pkt.BGP_MSG_KEEPALIVE, nil)); err != nil {
+			if _, err := c.Write(rawbgp.Message(pkt.BGP_MSG_KEEPALIVE, nil)); err != nil {
 				return
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -137,14 +141,28 @@ func freeze(t *testing.T, at string, alive bool, read func(net.Conn)) *frozen {
 
 // windowClosed reports whether a peer has not acknowledged anything for a while, although
 // there is something to acknowledge.
-func windowClosed(s *Speaker, peer string) bool {
-	for _, o := range s.e.outlets() {
-		if o.name == peer && o.tap != nil && o.acked < o.written {
-			time.Sleep(100 * time.Millisecond)
-			return o.tap.unacknowledged(1<<40) >= o.written-o.acked
+func windowClosed(t *testing.T, peer netip.AddrPort) bool {
+	before := unacknowledged(t, peer)
+	time.Sleep(100 * time.Millisecond)
+	return before > 0 && unacknowledged(t, peer) >= before
+}
+
+// unacknowledged returns how many octets wait in our connection to a peer, according to
+// the kernel (Linux's net/ipv4/tcp_ipv4.c: remote address and transmit queue).
+func unacknowledged(t *testing.T, peer netip.AddrPort) (n int) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := peer.Addr().As4()
+	remote := fmt.Sprintf("%08X:%04X", binary.NativeEndian.Uint32(a[:]), peer.Port())
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 4 && f[2] == remote {
+			_, _ = fmt.Sscanf(f[4], "%x:", &n)
 		}
 	}
-	return false
+	return n
 }
 
 const stuckHold = 6 * time.Second
@@ -172,7 +190,7 @@ func withStuck(t *testing.T, port uint16, at string, local string) (s *Speaker, 
 		c.Peers = append(c.Peers, PeerConfig{Name: "stuck", Address: stuck.addr.Addr(), Port: stuck.addr.Port(), HoldTime: stuckHold})
 	})
 	eventually(t, "sessions", func() bool {
-		return !slices.ContainsFunc(s.Peers(), func(p advertise.Peer) bool { return p.State != stateEstablished })
+		return !slices.ContainsFunc(s.Peers(), func(p advertise.Peer) bool { return p.State != session.Established })
 	})
 	return s, r, func() time.Time {
 		t.Helper()
@@ -181,7 +199,7 @@ func withStuck(t *testing.T, port uint16, at string, local string) (s *Speaker, 
 		since := time.Now()
 		close(stop)
 		fill := make([]route.Route, 100)
-		for med := uint32(1); !windowClosed(s, "stuck"); med++ { // until changes of attributes fill it
+		for med := uint32(1); !windowClosed(t, stuck.addr); med++ { // until changes of attributes fill it
 			for i := range fill {
 				fill[i] = routeVia(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 3, 0, byte(i)}), 32), "10.0.0.106")
 				fill[i].MED, fill[i].Peers = med, "stuck"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/bfd"
+	"github.com/fairlead/fairlead/advertise/bgp/internal/session"
 	"github.com/fairlead/fairlead/core/route"
 )
 
@@ -41,12 +42,12 @@ func TestWrongAS(t *testing.T) {
 	expects := startSpeaker(t, "127.21.1.2", port, func(c *SpeakerConfig) { c.Peers[0].AS = 65099 })
 	wantError(t, expects.Peers, "127.21.0.109", "peer 127.21.0.109 is in AS 65021, expected 65099: set --peer to ADDRESS@AS with the peer's AS, or correct the peer")
 	for _, p := range expects.Peers() {
-		if p.State == stateEstablished {
+		if p.State == session.Established {
 			t.Errorf("session is up: %+v", p)
 		}
 	}
 	good := startSpeaker(t, "127.21.1.3", port)
-	eventually(t, "a right speaker is not held up", func() bool { return good.Peers()[0].State == stateEstablished })
+	eventually(t, "a right speaker is not held up", func() bool { return good.Peers()[0].State == session.Established })
 }
 
 func TestWrongPassword(t *testing.T) {
@@ -64,7 +65,7 @@ func TestWrongPassword(t *testing.T) {
 	wrong := startSpeaker(t, "127.21.1.1", port, func(c *SpeakerConfig) { c.Peers[0].Password = "wrong" })
 	none := startSpeaker(t, "127.21.1.2", port)
 	right := startSpeaker(t, "127.21.1.3", port, func(c *SpeakerConfig) { c.Peers[0].Password = "right" })
-	eventually(t, "session with the right password", func() bool { return right.Peers()[0].State == stateEstablished })
+	eventually(t, "session with the right password", func() bool { return right.Peers()[0].State == session.Established })
 	wantError(t, wrong.Peers, "127.21.0.109", "no answer from 127.21.0.109:20182 within 1s: it is down or unreachable, a filter drops BGP, or the TCP MD5 passwords differ")
 	wantError(t, none.Peers, "127.21.0.109", "or it requires a TCP MD5 password")
 	eventually(t, "the reflector's log names the signatures", func() bool {
@@ -83,7 +84,7 @@ func TestUnwelcome(t *testing.T) {
 	s := startSpeaker(t, "127.21.1.1", port)
 	wantError(t, s.Peers, "127.21.0.109", "127.21.0.109:20183 refuses connections: nothing listens there")
 	r := startReflector(t, port)
-	eventually(t, "session", func() bool { return s.Peers()[0].State == stateEstablished })
+	eventually(t, "session", func() bool { return s.Peers()[0].State == session.Established })
 
 	unknown := startSpeaker(t, "127.99.0.1", port)
 	wantError(t, r.Peers, "127.99.0.1", "rejected 127.99.0.1: no neighbor group includes this address")

@@ -4,6 +4,7 @@ package sleep
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 )
 
@@ -15,4 +16,10 @@ func For(ctx context.Context, d time.Duration) bool {
 	case <-time.After(d):
 		return true
 	}
+}
+
+// About is For with a duration that is up to a quarter longer or shorter, so that many
+// processes do not synchronize.
+func About(ctx context.Context, d time.Duration) bool {
+	return For(ctx, time.Duration(float64(d)*(0.75+rand.Float64()/2)))
 }

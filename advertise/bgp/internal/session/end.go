@@ -1,0 +1,87 @@
+package session
+
+import (
+	"fmt"
+	"time"
+
+	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/fairlead/fairlead/advertise/bgp/internal/tcp"
+	"github.com/fairlead/fairlead/advertise/bgp/internal/wire"
+)
+
+const (
+	// slowTimes is how many consecutive hold times a peer may block our writes.
+	slowTimes = 3
+	// codeSendHold is the error code of RFC 9687 for a peer that does not read what it is
+	// sent.
+	codeSendHold = 8
+)
+
+// Reject ends a connection with a reason, and sends the peer the code.
+func (t *Session) Reject(code, sub uint8, reason string) {
+	t.End(reason)
+	tcp.Farewell(t.TCPConn, wire.Notification(code, sub), 100*time.Millisecond)
+	t.Close()
+}
+
+// tooSlow records how long a write took, and reports whether the peer has blocked our
+// writes nearly all the time for several hold times. gobgp queues without limit what such
+// a peer does not read (compare RFC 9687). Runs under t.writing.
+func (t *Session) tooSlow(took time.Duration) bool {
+	now := time.Now()
+	if t.paced.IsZero() {
+		t.paced = now.Add(-took)
+	}
+	t.blocked += took
+	span := now.Sub(t.paced)
+	if span < slowTimes*t.Group.Hold {
+		return false
+	}
+	slow := t.blocked > span*9/10
+	t.paced, t.blocked = now, 0
+	return slow
+}
+
+// rejectHold ends a session that would never end by itself: without a hold time, nobody
+// notices that the peer is gone (RFC 4271, section 6.2, permits the rejection).
+func (t *Session) rejectHold() {
+	t.Reject(pkt.BGP_ERROR_OPEN_MESSAGE_ERROR, pkt.BGP_ERROR_SUB_UNACCEPTABLE_HOLD_TIME,
+		fmt.Sprintf("%s requests the hold time 0, which would leave failures undetected; configure at least 3 seconds", t.Peer))
+}
+
+// rejectOpen ends a session whose peer sends another OPEN (RFC 4271, section 8.2.2; codes
+// of RFC 6608). gobgp would ignore it in an established session.
+func (t *Session) rejectOpen(state string) {
+	sub := uint8(pkt.BGP_ERROR_SUB_RECEIVE_UNEXPECTED_MESSAGE_IN_OPENCONFIRM_STATE)
+	if state == Established {
+		sub = pkt.BGP_ERROR_SUB_RECEIVE_UNEXPECTED_MESSAGE_IN_ESTABLISHED_STATE
+	}
+	t.Reject(pkt.BGP_ERROR_FSM_ERROR, sub, fmt.Sprintf("%s sent an OPEN twice", t.Peer))
+}
+
+// GiveUp ends a session whose peer has not received a withdrawal for the hold time.
+func (t *Session) GiveUp(why string) {
+	if t.Status().Reason == "" {
+		reason := fmt.Sprintf("a withdrawal was not confirmed within the hold time of %s: %s", t.Group.Hold, why)
+		t.End(reason)
+		go t.Reject(codeSendHold, 0, reason) // in the background, because it writes
+	}
+}
+
+// Oversee waits for the end of a connection. If it is not a session after the hold time,
+// it is closed: gobgp waits forever for a peer that sends but does not receive.
+func (t *Session) Oversee() {
+	late := time.NewTimer(t.Group.Hold)
+	defer late.Stop()
+	select {
+	case <-t.done:
+		return
+	case <-late.C:
+	}
+	if t.Status().State != Established {
+		t.End(fmt.Sprintf("no session within the hold time of %s: the peer receives nothing from us; a filter or the peer's TTL security may drop our packets", t.Group.Hold))
+		t.Close()
+	}
+	<-t.done
+}
