@@ -18,7 +18,7 @@ import (
 // session that failed and 30 s after a reset: constants that no option changes. A load
 // balancer would advertise nothing for that long, and after a reflector's restart the
 // router would have no route at all. Therefore we dial and listen ourselves
-// (transport.go) and hand gobgp each connection as if it had accepted it; all its
+// (connect.go) and hand gobgp each connection as if it had accepted it; all its
 // neighbors are passive. It has no API for that, so this file, and only this file,
 // accesses an unexported field. TestGate fails if a new gobgp no longer has it.
 type gate chan<- net.Conn

@@ -103,9 +103,14 @@ type Status struct {
 
 // New returns a session that has just been connected.
 func New(c *net.TCPConn, o Options) *Session {
+	t := unconnected(o)
+	t.TCPConn, t.Local = c, c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+	return t
+}
+
+func unconnected(o Options) *Session {
 	t := &Session{
-		TCPConn: c, Options: o, Local: c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(),
-		done: make(chan struct{}), greeted: make(chan struct{}), refresh: make(chan struct{}, 1), more: make(chan struct{}, 1), recounted: make(chan struct{}),
+		Options: o, done: make(chan struct{}), greeted: make(chan struct{}), refresh: make(chan struct{}, 1), more: make(chan struct{}, 1), recounted: make(chan struct{}),
 		status: Status{State: OpenSent, Since: time.Now()}, sent: map[paths.Key]paths.Sent{},
 	}
 	t.in.Message, t.out.Message = t.filter, t.wrote
@@ -287,7 +292,7 @@ func (t *Session) filter(typ uint8, body []byte) {
 	switch {
 	case typ == pkt.BGP_MSG_UPDATE && t.SendOnly, typ == pkt.BGP_MSG_ROUTE_REFRESH:
 		// Deaf: gobgp would store all routes in case a policy changes. A refresh is
-		// answered by refreshLoop.
+		// answered by the engine.
 		t.in.Put(pkt.BGP_MSG_KEEPALIVE, nil)
 	case typ == pkt.BGP_MSG_UPDATE:
 		t.in.Put(typ, wire.Scrub(body))

@@ -22,16 +22,16 @@ import (
 // service is a prefix that is advertised.
 var service = netip.MustParsePrefix("10.1.1.0/24")
 
-// sessionOn returns a session that does not need an engine, nor a connection if it is not
-// used.
+// sessionOn returns a session that does not need an engine, nor a connection if it does
+// not use it.
 func sessionOn(c *net.TCPConn, o Options) *Session {
-	if c == nil {
-		c = &net.TCPConn{}
-	}
 	if o.Group == nil {
 		o.Group = &Group{Hold: time.Minute, Prefixes: []netip.Prefix{service}}
 	}
 	o.Peer, o.Changed, o.Counters, o.Total = netip.MustParseAddr("127.21.0.2"), func(*Session) {}, &Counters{}, &Total{}
+	if c == nil {
+		return unconnected(o)
+	}
 	return New(c, o)
 }
 
