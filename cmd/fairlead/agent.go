@@ -1,43 +1,18 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"log/slog"
-	"net"
-	"net/netip"
-	"path/filepath"
-	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
+	"github.com/spf13/pflag"
 
-	"github.com/fairlead/fairlead/advertise"
-	"github.com/fairlead/fairlead/advertise/bgp"
 	"github.com/fairlead/fairlead/advertise/l2"
 	"github.com/fairlead/fairlead/agent/config"
-	"github.com/fairlead/fairlead/agent/metrics"
-	"github.com/fairlead/fairlead/agent/status"
-	"github.com/fairlead/fairlead/core/desired"
-	"github.com/fairlead/fairlead/core/plan"
-	"github.com/fairlead/fairlead/core/route"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/agent"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/dsr"
+	dpproxy "github.com/fairlead/fairlead/dataplane/proxy"
 	"github.com/fairlead/fairlead/dataplane/xdp"
-	"github.com/fairlead/fairlead/internal/features"
-	"github.com/fairlead/fairlead/internal/privilege/held"
-	"github.com/fairlead/fairlead/internal/statedir"
-	"github.com/fairlead/fairlead/internal/version"
-	"github.com/fairlead/fairlead/reconciler"
-	"github.com/fairlead/fairlead/reconciler/probe"
-	"github.com/fairlead/fairlead/reconciler/record"
-	"github.com/fairlead/fairlead/source"
-	"github.com/fairlead/fairlead/source/cache"
-	"github.com/fairlead/fairlead/source/kube"
-	"github.com/fairlead/fairlead/source/manifest"
 )
 
 func newAgentCommand() *cobra.Command {
@@ -63,7 +38,7 @@ agent drains before it exits; a second signal ends it immediately.`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runAgent(cmd.Context(), c)
+			return agent.Run(cmd.Context(), c)
 		},
 	}
 	agentFlags(cmd, &c)
@@ -119,308 +94,30 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	}
 }
 
-func runAgent(ctx context.Context, c config.Agent) (err error) {
-	r, err := c.Resolve()
-	if err != nil {
-		return err
-	}
-	if r.Balancer && r.RouterID.IsValid() {
-		if err := speakerConfig(r).Validate(); err != nil {
-			return config.Invalid(err)
-		}
-	}
-	a := &agent{config: r, started: time.Now(), lacks: lacks(agentPrivileges(r)...)}
-	defer func() { err = held.Blame(errors.Join(err, a.close()), a.lacks) }()
-	if err := a.open(); err != nil {
-		return err
-	}
-	// The loop ends with ctx, everything else when it has drained. The first failure
-	// stops everything.
-	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	group, life := errgroup.WithContext(life)
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	defer context.AfterFunc(life, stop)()
-	if a.loop != nil {
-		a.loop.Hurry = life.Done()
-	}
-	if a.proxy != nil {
-		a.proxy.run(life, group)
-	}
-	group.Go(func() error { defer end(); return a.follow(ctx) })
-	group.Go(func() error { defer end(); return a.prober.Run(life) })
-	group.Go(func() error { defer end(); return status.Answer(life, a.socket, a.status, a.endpoints()...) })
-	group.Go(func() error { a.reportDegraded(life); return nil })
-	group.Go(func() error { a.keys.follow(life); return nil })
-	if a.metrics != nil {
-		group.Go(func() error { defer end(); return metrics.Serve(life, a.metrics, a.status) })
-	}
-	return group.Wait()
+func drainFlags(f *pflag.FlagSet, c *config.Agent) {
+	f.DurationVar(&c.DrainNotice, "graceful-shutdown-period", c.DrainNotice, "time that routes are advertised with the lowest preference before they are withdrawn (RFC 8326)")
+	f.StringSliceVar(&c.DrainCommunities, "drain-community", c.DrainCommunities, "`COMMUNITY` that asks routers to avoid a route; repeatable")
+	f.Uint32Var(&c.DrainMED, "drain-med", 0, "minimum `MED` of routes while draining; 0 keeps the route's")
+	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "maximum time to wait for tracked flows while other --balancers exist, and at exit for confirmed withdrawals")
+	f.BoolVar(&c.DrainOnCordon, "drain-on-cordon", c.DrainOnCordon, "drain while the Node is cordoned, unless this is the last active one of --balancers")
+	f.StringSliceVar(&c.DrainTaints, "drain-taint", c.DrainTaints, "drain while the Node has a taint with this `KEY`, with the same exception; repeatable")
 }
 
-// agent contains the components of a running agent. Those that its roles do not need are
-// nil.
-type agent struct {
-	config  *config.Resolved
-	started time.Time
-	lacks   error // missing capabilities, or nil
-	socket  net.Listener
-	metrics net.Listener  // for Prometheus; may be nil
-	state   *statedir.Dir // persistent state; nil if the agent follows a cluster
-	speaker *bgp.Speaker
-	cloud   advertise.Announcer // nil without a cloud
-	layer2  *l2.Announcer
-	plane   plane               // the data plane
-	xdp     *xdp.DataPlane      // the same, if it is XDP
-	noXDP   []features.Degraded // why IPVS is used instead
-	dsr     *dsr.Agent
-	proxy   *serviceProxy // nil without that role
-	source  source.Source
-	cluster *kube.Source // if the Services come from a cluster
-	begun   *ahead       // in that case, the source
-	// peersKnown means that the cluster's BGPPeers are known.
-	peersKnown atomic.Bool
-	prober     *probe.Prober
-	loop       *reconciler.Loop
-	keys       *nodeKeys // may be nil
+func proxyFlags(f *pflag.FlagSet, c *config.ServiceProxy) {
+	f.StringVar(&c.Cgroup, "cgroup", "", "`DIR` of the cgroup (v2) whose sockets are served (default: the root)")
+	f.StringSliceVar(&c.NodePortAddresses, "node-port-addresses", nil,
+		"`CIDR` of node addresses that serve node ports; repeatable (default: the addresses of the Node)")
+	f.StringSliceVar(&c.Uplinks, "uplink", nil, "`NAME` of an interface that receives external traffic; repeatable (default: those with a default route)")
+	f.StringVar(&c.Health, "health-address", c.Health, "`ADDR:PORT` of /healthz, as kube-proxy; empty disables it")
+	f.IntVar(&c.MaxServiceFrontends, "proxy-max-frontends", 0, fmt.Sprintf("maximum `NUMBER` of addresses with port and protocol of Services for role proxy "+
+		"(default %d); to change it, remove the pinned maps first", dpproxy.DefaultMaxFrontends))
+	f.IntVar(&c.MaxServiceTargets, "proxy-max-targets", 0, fmt.Sprintf("maximum `NUMBER` of endpoints of these, twice while they change (default %d); to change it, remove the pinned maps first", dpproxy.DefaultMaxTargets))
+	f.DurationVar(&c.Window, "sync-min-period", c.Window, "time to collect further changes after a change")
+	f.DurationVar(&c.MaxDelay, "sync-max-delay", c.MaxDelay, "maximum delay of a change")
 }
 
-// open creates the components. It starts with the socket, so that another agent that has
-// it is not disturbed. The components that need the network come next: sessions are
-// established and a cluster is listed while the programs load.
-func (a *agent) open() (err error) {
-	r, log := a.config, slog.Default()
-	if err := a.listen(); err != nil {
-		return err
-	}
-	a.prober = probe.New(log)
-	if r.Balancer && r.RouterID.IsValid() { // BGPPeers follow later
-		if a.speaker, err = bgp.NewSpeaker(speakerConfig(r)); err != nil {
-			return err
-		}
-	}
-	if r.Proxy {
-		a.proxy = newProxy(r)
-	}
-	if err := a.openSource(); err != nil {
-		return err
-	}
-	if r.Proxy {
-		if err := a.proxy.open(); err != nil {
-			return err
-		}
-	}
-	if !r.Balancer && !r.DSR {
-		return nil
-	}
-	loop := reconciler.Config{
-		Source: a.source, Own: []netip.Addr{r.Source4, r.Source6}, DrainTimeout: r.DrainTimeout, Balancers: r.Balancers != "",
-		CheckSenders: len(r.AcceptFrom) > 0,
-		Node:         plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6, Only: r.OnlyID, Weight: r.Weight},
-		Linger:       r.Linger, Resync: r.Resync, Log: log, DrainNotice: r.DrainNotice,
-		Avoid: plan.Avoid{Communities: r.AvoidCommunities, MED: r.DrainMED},
-	}
-	if a.state != nil {
-		loop.Claims = record.New(a.state, log)
-	}
-	if r.Balancer {
-		if err := a.openBalancer(&loop); err != nil {
-			return err
-		}
-	}
-	if r.DSR {
-		a.dsr, err = dsr.Open(dsr.Config{
-			PinDir: filepath.Join(r.BPFFS, "fairlead", "server"), MaxFlows: uint32(r.MaxFlows), GUEPort: r.GUEPort, Auth: r.NodeAuth, Log: log,
-		})
-		if err != nil {
-			return err
-		}
-		loop.DSRAgent = dsrAgent{a.dsr}
-	}
-	a.loop = reconciler.New(loop)
-	a.keys = a.newKeys()
-	return nil
-}
-
-// openBalancer creates the components that advertise, probe and forward.
-func (a *agent) openBalancer(loop *reconciler.Config) error {
-	loop.Prober, loop.Taken = a.prober, a.taken
-	a.reportDrains(loop)
-	if a.speaker != nil {
-		loop.Announcer = advertise.Only(route.ModeBGP, a.speaker)
-	}
-	if err := a.openCloud(loop); err != nil {
-		return err
-	}
-	if err := a.openLayer2(loop); err != nil {
-		return err
-	}
-	if err := a.openPlane(); err != nil {
-		return err
-	}
-	loop.DataPlane = a.plane
-	return nil
-}
-
-// listen creates the sockets of the status API and of Prometheus.
-func (a *agent) listen() (err error) {
-	if a.socket, err = status.Listen(a.config.Socket); err != nil {
-		return err
-	}
-	a.metrics, err = listenMetrics(a.config.Metrics)
-	return err
-}
-
-// openSource opens the source of the Services, and starts to read a cluster's.
-func (a *agent) openSource() (err error) {
-	r, log := a.config, slog.Default()
-	if !r.Agent.Kubernetes {
-		a.state = statedir.Open(r.StateDir, log)
-		folder := manifest.New(r.Services, log)
-		folder.Persist(a.state)
-		folder.Balancers(r.BalancersID)
-		folder.AcceptFrom(r.AcceptFrom)
-		if r.Balancer {
-			folder.Routing(r.NodeLabels, a.setPeers)
-		}
-		a.source = folder
-		return nil
-	}
-	c := kube.Config{
-		Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, AcceptFrom: r.AcceptFrom, RequireClass: r.RequireClass,
-		GatewayAPI: r.GatewayAPI, Advertisements: r.Balancer || r.DSR, Log: log,
-	}
-	if r.Balancer {
-		c.OnPeers, c.DrainOnCordon, c.DrainTaints = a.setPeers, r.DrainOnCordon, r.DrainTaints
-	}
-	if a.proxy != nil {
-		c.Sink, c.OnNode = a.proxy.loop, a.proxy.onNode
-	}
-	var keep *cache.Source
-	if r.Keep > 0 {
-		keep = cache.New(cache.Config{File: r.Socket + ".kept", Limit: r.Keep, Log: log})
-		c.OnPeers = keep.OnPeers(c.OnPeers)
-	}
-	if a.cluster, err = kube.New(c); err != nil {
-		return err
-	}
-	var of source.Source = a.cluster
-	if keep != nil {
-		of = keep.Before(a.cluster)
-	}
-	a.begun = begin(of, r.Balancer || r.DSR)
-	a.source = a.begun
-	return nil
-}
-
-// follow applies what the source publishes until ctx is canceled and the load balancer,
-// if any, has drained.
-func (a *agent) follow(ctx context.Context) error {
-	if a.loop == nil {
-		return a.source.Run(ctx, nil)
-	}
-	return a.loop.Run(ctx)
-}
-
-func speakerConfig(r *config.Resolved) bgp.SpeakerConfig {
-	c := bgp.SpeakerConfig{AS: r.AS, RouterID: r.RouterID, Log: slog.Default()}
-	for _, p := range r.Peers {
-		c.Peers = append(c.Peers, peerConfig(p, r.Password, r.BFD))
-	}
-	return c
-}
-
-// dsrAgent adapts the DSR agent to the interface of the loop.
-type dsrAgent struct{ *dsr.Agent }
-
-func (h dsrAgent) Set(frontends []desired.Frontend) error {
-	var entries []dsr.Entry
-	var sources []dsr.Sources
-	for _, f := range frontends {
-		entries = append(entries, dsr.Entries(f)...)
-		sources = append(sources, dsr.Sources{Key: f.Key, Allow: f.Allow, Deny: f.Deny})
-	}
-	return errors.Join(h.SetSources(sources), h.Agent.Set(entries)) // a frontend must not receive packets before its source ranges are set
-}
-
-// close closes everything; the kernel keeps forwarding.
-func (a *agent) close() error {
-	var errs []error
-	for _, l := range []net.Listener{a.socket, a.metrics} {
-		if l == nil {
-			continue
-		}
-		if err := l.Close(); !errors.Is(err, net.ErrClosed) { // may have been closed by Serve
-			errs = append(errs, err)
-		}
-	}
-	if a.cluster != nil {
-		a.cluster.FlushEvents()
-	}
-	if a.begun != nil {
-		_ = a.begun.close() // Run has reported its error
-	}
-	if a.speaker != nil {
-		errs = append(errs, a.speaker.Close())
-	}
-	if a.cloud != nil {
-		errs = append(errs, a.cloud.Close())
-	}
-	if a.layer2 != nil {
-		errs = append(errs, a.layer2.Close())
-	}
-	if a.plane != nil {
-		errs = append(errs, a.plane.Close())
-	}
-	if a.dsr != nil {
-		errs = append(errs, a.dsr.Close())
-	}
-	a.state.Close()
-	if a.proxy != nil {
-		errs = append(errs, a.proxy.close())
-	}
-	return errors.Join(errs...)
-}
-
-func (a *agent) status() status.Status { return a.statusSource().Gather(time.Now()) }
-
-func (a *agent) ready() status.Readiness { return a.statusSource().Ready(time.Now()) }
-
-// statusSource returns the source of the agent's status.
-func (a *agent) statusSource() status.Agent {
-	s := status.Agent{
-		Version: version.String(), Kernel: version.Kernel(), Node: a.config.Node, Role: strings.Join(a.config.Roles, ", "),
-		Started: a.started, Lacks: a.lacks, Degraded: a.degraded, PeersUnknown: a.speaker != nil && a.config.Agent.Kubernetes && !a.peersKnown.Load(),
-	}
-	if a.loop != nil {
-		s.View = a.loop.View
-	}
-	if a.state != nil {
-		s.State = a.state
-	}
-	if a.cluster != nil {
-		s.Source = a.cluster.Problems
-	}
-	if a.proxy != nil {
-		s.ServiceProxy, s.ProxySync = a.proxy.state, a.proxy.loop.Sync
-	}
-	if a.plane != nil {
-		s.DataPlane = a.plane
-		s.Probed = a.prober.Result
-	}
-	if a.dsr != nil {
-		s.DSRAgent = a.dsr.State
-	}
-	if a.speaker != nil && len(a.speaker.Peers()) > 0 {
-		s.Announcer = advertise.Announcer(a.speaker)
-	}
-	if a.keys != nil {
-		s.NodeKeys = a.keys.state
-	}
-	s.Cloud = a.cloud
-	if a.layer2 != nil {
-		s.Layer2 = a.layer2
-	}
-	return s
+func layer2Flags(f *pflag.FlagSet, c *config.Layer2) {
+	f.StringSliceVar(&c.Interfaces, "l2-interfaces", nil, "`NAME` of an interface on which to answer ARP and neighbor discovery for VIPs, one of --l2-members per VIP; repeatable")
+	f.StringSliceVar(&c.Members, "l2-members", nil, "`ADDR` of each node that may own VIPs, the same list on all; repeatable (default: --balancers)")
+	f.StringVar(&c.PasswordFile, "l2-password-file", "", fmt.Sprintf("`FILE` with the password that authenticates messages between members (UDP port %d)", l2.Port))
 }

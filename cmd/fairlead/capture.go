@@ -1,12 +1,8 @@
 package main
 
 import (
-	"context"
-	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -14,6 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/api"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/pcap"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/query"
 	"github.com/fairlead/fairlead/dataplane/xdp/capture"
 )
 
@@ -36,7 +35,7 @@ cost while nobody captures. Stop with --count or Ctrl-C.`,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
 	f := cmd.Flags()
-	socketFlag(f, &c.socket)
+	query.SocketFlag(f, &c.Socket)
 	f.StringVarP(&c.file, "output", "o", "", "`FILE` to write (pcapng); - for standard output")
 	f.StringVar(&c.o.Interface, "interface", "", "only packets received on interface `NAME`")
 	f.StringVar(&c.vip, "vip", "", "only from or to this `ADDR`, also inside a tunnel")
@@ -54,7 +53,7 @@ cost while nobody captures. Stop with --count or Ctrl-C.`,
 }
 
 type capturer struct {
-	apiClient
+	query.Query
 	file        string
 	vip, client string
 	both        bool
@@ -88,7 +87,7 @@ func (c *capturer) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	body, err := c.do(ctx, http.MethodGet, capturePath, url.Values{"options": {string(ask)}}, nil)
+	body, err := c.Do(ctx, http.MethodGet, api.CapturePath, url.Values{"options": {string(ask)}}, nil)
 	if err != nil {
 		return err
 	}
@@ -102,58 +101,7 @@ func (c *capturer) run(cmd *cobra.Command) error {
 		defer file.Close()
 		out = file
 	}
-	n, lost, err := copyBlocks(ctx, out, body)
+	n, lost, err := pcap.CopyBlocks(ctx, out, body)
 	fmt.Fprintf(cmd.ErrOrStderr(), "fairlead: %d frames written to %s, %d lost\n", n, c.file, lost)
-	return err
-}
-
-// The pcapng block types that are inspected (draft-ietf-opsawg-pcapng, 4).
-const (
-	blockStatistics = 5
-	blockPacket     = 6
-)
-
-// copyBlocks copies pcapng block by block, so that the file is valid wherever the stream
-// ends, and counts frames. The last statistics block says how many were lost.
-func copyBlocks(ctx context.Context, out io.Writer, in io.Reader) (frames int, lost uint64, err error) {
-	const head, most = 8, 1 << 20
-	for {
-		block := make([]byte, head)
-		_, err := io.ReadFull(in, block)
-		if errors.Is(err, io.EOF) || ctx.Err() != nil {
-			return frames, lost, nil
-		}
-		if err == nil {
-			size := binary.LittleEndian.Uint32(block[4:])
-			if size < head+4 || size > most {
-				return frames, lost, fmt.Errorf("invalid capture from the agent: a block of %d bytes", size)
-			}
-			block = append(block, make([]byte, size-head)...)
-			_, err = io.ReadFull(in, block[head:])
-		}
-		if ctx.Err() != nil {
-			return frames, lost, nil
-		}
-		if err != nil {
-			return frames, lost, fmt.Errorf("the capture broke off: %w", err)
-		}
-		switch binary.LittleEndian.Uint32(block) {
-		case blockPacket:
-			frames++
-		case blockStatistics:
-			lost = capture.LostIn(block)
-		}
-		if _, err := out.Write(block); err != nil {
-			return frames, lost, fmt.Errorf("--write: %w", err)
-		}
-	}
-}
-
-func (a *agent) answerCapture(s *stream, r *http.Request) error {
-	var o capture.Options
-	if err := json.Unmarshal([]byte(r.URL.Query().Get("options")), &o); err != nil {
-		return fmt.Errorf("options: %w", err)
-	}
-	_, err := a.xdp.Capture(r.Context(), s, o)
 	return err
 }

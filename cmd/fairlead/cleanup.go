@@ -5,13 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/daemon"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/networks"
 	"github.com/fairlead/fairlead/dataplane/cleanup"
+	"github.com/fairlead/fairlead/internal/privilege"
 	"github.com/fairlead/fairlead/internal/privilege/held"
 	"github.com/fairlead/fairlead/internal/sleep"
 )
@@ -32,7 +36,7 @@ their values. Cleanup fails while an agent runs.`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			lacking := lacks(cleanupPrivileges(bpffs)...)
+			lacking := daemon.Lacks(cleanupPrivileges(bpffs)...)
 			if err := cleanUp(cmd.Context(), filepath.Join(bpffs, "fairlead"), wait); err != nil {
 				return held.Blame(err, lacking)
 			}
@@ -53,7 +57,7 @@ their values. Cleanup fails while an agent runs.`,
 // cleanUp removes everything as soon as no agent runs.
 func cleanUp(ctx context.Context, folder string, wait time.Duration) error {
 	for end := time.Now().Add(wait); ; {
-		err := cleanUpVDN(folder)
+		err := networks.CleanUp(folder)
 		if !errors.Is(err, cleanup.ErrInUse) {
 			err = errors.Join(err, cleanup.Node(folder))
 		}
@@ -67,4 +71,13 @@ func cleanUp(ctx context.Context, folder string, wait time.Duration) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// cleanupPrivileges returns the roles of a cleanup below a BPF file system, as named in package
+// privilege.
+func cleanupPrivileges(folder string) []string {
+	if _, err := os.Stat(filepath.Join(folder, config.VDNPins)); err != nil {
+		return []string{privilege.Cleanup}
+	}
+	return []string{privilege.Cleanup, privilege.CleanupVDN}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/daemon"
 	"github.com/fairlead/fairlead/controller"
 	source "github.com/fairlead/fairlead/source/kube"
 )
@@ -30,7 +31,7 @@ Run two or three replicas: one leads, elected by a Lease.`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if c.Cloud, err = newCloud(clouds, ""); err != nil {
+			if c.Cloud, err = daemon.NewCloud(clouds, ""); err != nil {
 				return err
 			}
 			if c.Client, err = source.Connection(kubeconfig); err != nil {

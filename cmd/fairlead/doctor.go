@@ -11,13 +11,14 @@ import (
 	"github.com/fairlead/fairlead/agent/doctor"
 	"github.com/fairlead/fairlead/agent/doctor/gather"
 	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/query"
 	"github.com/fairlead/fairlead/core/service"
 )
 
 func newDoctorCommand() *cobra.Command {
 	agent := config.DefaultAgent()
 	o := doctor.Options{DataPlane: agent.DataPlane, BPFFS: agent.BPFFS, Health: agent.Health, GUEPort: service.DefaultGUEPort}
-	var q query
+	var q query.Query
 	var roles []string
 	var exitZero bool
 	cmd := &cobra.Command{
@@ -40,10 +41,10 @@ means that at least one finding is broken.`,
 			if err := doctorOptions(&o, roles); err != nil {
 				return err
 			}
-			o.Socket = q.socket
+			o.Socket = q.Socket
 			facts, examined := gather.Collect(cmd.Context(), o)
 			r := doctor.Examine(facts, examined)
-			if err := q.print(cmd.OutOrStdout(), status.Sheet{Value: r, Lines: r.Lines()}); err != nil {
+			if err := q.Print(cmd.OutOrStdout(), status.Sheet{Value: r, Lines: r.Lines()}); err != nil {
 				return err
 			}
 			if r.Broken > 0 && !exitZero {
@@ -52,7 +53,7 @@ means that at least one finding is broken.`,
 			return nil
 		},
 	}
-	q.basicFlags(cmd)
+	q.BasicFlags(cmd)
 	cmd.GroupID = groupQuery
 	f := cmd.Flags()
 	f.StringSliceVar(&roles, "role", nil, "roles to check for: "+strings.Join(doctorRoles(), ", ")+" (default: those of the running agent, else balancer,dsr)")

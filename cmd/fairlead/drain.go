@@ -1,34 +1,18 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/fairlead/fairlead/agent/config"
 	"github.com/fairlead/fairlead/agent/status"
-	"github.com/fairlead/fairlead/core/plan"
-	"github.com/fairlead/fairlead/reconciler"
-	"github.com/fairlead/fairlead/source/kube"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/api"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/query"
 )
-
-// drainPath starts a drain, or ends it with ?undo=true.
-const drainPath = "/v1/drain"
-
-func drainFlags(f *pflag.FlagSet, c *config.Agent) {
-	f.DurationVar(&c.DrainNotice, "graceful-shutdown-period", c.DrainNotice, "time that routes are advertised with the lowest preference before they are withdrawn (RFC 8326)")
-	f.StringSliceVar(&c.DrainCommunities, "drain-community", c.DrainCommunities, "`COMMUNITY` that asks routers to avoid a route; repeatable")
-	f.Uint32Var(&c.DrainMED, "drain-med", 0, "minimum `MED` of routes while draining; 0 keeps the route's")
-	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "maximum time to wait for tracked flows while other --balancers exist, and at exit for confirmed withdrawals")
-	f.BoolVar(&c.DrainOnCordon, "drain-on-cordon", c.DrainOnCordon, "drain while the Node is cordoned, unless this is the last active one of --balancers")
-	f.StringSliceVar(&c.DrainTaints, "drain-taint", c.DrainTaints, "drain while the Node has a taint with this `KEY`, with the same exception; repeatable")
-}
 
 func newDrainCommand() *cobra.Command {
 	var d drainCommand
@@ -72,12 +56,12 @@ again. A drain by a cordoned or tainted Node ends with its cause.`,
 
 // drainCommand starts or ends a drain.
 type drainCommand struct {
-	apiClient
+	query.Query
 	wait time.Duration
 }
 
 func (d *drainCommand) flags(cmd *cobra.Command, wait string) {
-	socketFlag(cmd.Flags(), &d.socket)
+	query.SocketFlag(cmd.Flags(), &d.Socket)
 	cmd.Flags().DurationVar(&d.wait, "wait", 0, wait)
 }
 
@@ -85,7 +69,7 @@ func (d *drainCommand) run(cmd *cobra.Command, drain bool) error {
 	if d.wait < 0 {
 		return config.Invalid(fmt.Errorf("--wait: %s is negative", d.wait))
 	}
-	body, err := d.do(cmd.Context(), http.MethodPost, drainPath, url.Values{"undo": {fmt.Sprint(!drain)}}, nil)
+	body, err := d.Do(cmd.Context(), http.MethodPost, api.DrainPath, url.Values{"undo": {fmt.Sprint(!drain)}}, nil)
 	if err != nil {
 		return err
 	}
@@ -99,7 +83,7 @@ func (d *drainCommand) run(cmd *cobra.Command, drain bool) error {
 func (d *drainCommand) await(cmd *cobra.Command, drain bool) error {
 	const interval = 100 * time.Millisecond
 	for end := time.Now().Add(d.wait); ; time.Sleep(interval) {
-		s, err := d.fetch(cmd.Context())
+		s, err := d.Fetch(cmd.Context())
 		switch {
 		case err != nil:
 			return err
@@ -111,44 +95,4 @@ func (d *drainCommand) await(cmd *cobra.Command, drain bool) error {
 			return fmt.Errorf("timed out after %s: %s", d.wait, s.DrainWords())
 		}
 	}
-}
-
-// answerDrain orders a drain or its end; the status shows the result.
-func (a *agent) answerDrain(s *stream, r *http.Request) error {
-	if !a.config.Balancer {
-		return fmt.Errorf("this agent does not have the role balancer: nothing to drain")
-	}
-	undo := r.URL.Query().Get("undo") == "true"
-	a.loop.OrderDrain(!undo)
-	return json.NewEncoder(s).Encode(map[string]bool{"drain": !undo})
-}
-
-// reportDrains reports a loop's drains as Events, in a cluster.
-func (a *agent) reportDrains(loop *reconciler.Config) {
-	if a.cluster != nil {
-		loop.OnDrain = func(d reconciler.Drain) { a.cluster.RecordEvent(drainEvent(d)) }
-	}
-}
-
-// drainEvent returns the Event for a change of stage.
-func drainEvent(d reconciler.Drain) kube.Event {
-	why := strings.Join(d.Why, "; ")
-	e := kube.Event{Action: "Drain"}
-	switch d.Stage {
-	case plan.Deferred:
-		e.Reason, e.Note, e.Warn = "DrainDeferred", "this is the last active load balancer: "+why, true
-	case plan.GracefulShutdown:
-		e.Reason, e.Note = "DrainStarted", "routes are advertised with the lowest preference before they are withdrawn: "+why
-	case plan.Withdrawn:
-		e.Reason, e.Note = "RoutesWithdrawn", fmt.Sprintf("routes are withdrawn, %d flows are left: %s", d.Flows, why)
-	case plan.Drained:
-		e.Reason, e.Note = "DrainCompleted", fmt.Sprintf("drained after %s: %s", d.Entered.Sub(d.Since).Round(time.Millisecond), why)
-		if d.Flows > 0 {
-			e.Warn = true
-			e.Reason, e.Note = "DrainTimedOut", fmt.Sprintf("%d flows were left at the end of --drain-timeout, %s", d.Flows, e.Note)
-		}
-	default:
-		e.Reason, e.Note = "DrainEnded", "the load balancer is in service again: no reason to drain is left"
-	}
-	return e
 }

@@ -2,23 +2,20 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/api"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/query"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/internal/pktdump"
 )
-
-// eventsPath streams samples of dropped packets; dropsPath returns their counts.
-const eventsPath = dropsPath + "/events"
 
 func newDropsCommand() *cobra.Command {
 	d := drops{sample: 1}
@@ -39,7 +36,7 @@ nobody follows. docs/troubleshooting.md explains each reason and its fix.`,
 			return d.count(cmd, args)
 		},
 	}
-	d.basicFlags(cmd)
+	d.BasicFlags(cmd)
 	f := cmd.Flags()
 	f.BoolVarP(&d.follow, "follow", "f", false, "print samples of dropped packets until interrupted")
 	f.Uint32Var(&d.sample, "sample", d.sample, "sample one of `N` packets at random (rounded up to a power of two)")
@@ -50,7 +47,7 @@ nobody follows. docs/troubleshooting.md explains each reason and its fix.`,
 }
 
 type drops struct {
-	apiClient
+	query.Query
 	follow, byCPU bool
 	sample        uint32
 	most          int
@@ -58,13 +55,13 @@ type drops struct {
 
 // counts queries the drops: by reason, the count of each CPU.
 func (d *drops) counts(ctx context.Context) (counts map[string][]uint64, err error) {
-	err = d.doJSON(ctx, http.MethodGet, dropsPath, nil, &counts)
+	err = d.DoJSON(ctx, http.MethodGet, api.DropsPath, nil, &counts)
 	return counts, err
 }
 
 // reasons completes drop reasons.
 func (d *drops) reasons(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), query.CompletionTimeout)
 	defer cancel()
 	counts, err := d.counts(ctx)
 	if err != nil {
@@ -81,7 +78,7 @@ type dropped struct {
 }
 
 func (d *drops) count(cmd *cobra.Command, reasons []string) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), queryTimeout)
+	ctx, cancel := context.WithTimeout(cmd.Context(), query.Timeout)
 	defer cancel()
 	counts, err := d.counts(ctx)
 	if err != nil {
@@ -91,7 +88,7 @@ func (d *drops) count(cmd *cobra.Command, reasons []string) error {
 	if err != nil {
 		return err
 	}
-	return d.print(cmd.OutOrStdout(), d.sheet(list))
+	return d.Print(cmd.OutOrStdout(), d.sheet(list))
 }
 
 // droppedOf returns the named reasons, or all with at least one packet.
@@ -143,7 +140,7 @@ type sampledDrop struct {
 
 // stream prints the table first, then the samples.
 func (d *drops) stream(cmd *cobra.Command, reasons []string) error {
-	if d.output.Format == status.Table {
+	if d.Output.Format == status.Table {
 		if err := d.count(cmd, reasons); err != nil {
 			return err
 		}
@@ -151,13 +148,13 @@ func (d *drops) stream(cmd *cobra.Command, reasons []string) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
 	params := url.Values{"every": {fmt.Sprint(d.sample)}}
-	body, err := d.do(ctx, http.MethodGet, eventsPath, params, nil)
+	body, err := d.Do(ctx, http.MethodGet, api.EventsPath, params, nil)
 	if err != nil {
 		return err
 	}
 	defer body.Close()
 	left := d.most
-	return each(ctx, body, func(e xdp.Event) error {
+	return query.Each(ctx, body, func(e xdp.Event) error {
 		if len(reasons) > 0 && !slices.Contains(reasons, e.Reason) {
 			return nil
 		}
@@ -173,41 +170,13 @@ func (d *drops) stream(cmd *cobra.Command, reasons []string) error {
 
 func (d *drops) show(cmd *cobra.Command, e xdp.Event) error {
 	out := cmd.OutOrStdout()
-	if d.output.Format == status.Table {
+	if d.Output.Format == status.Table {
 		_, err := fmt.Fprintf(out, "%s %s cpu %d %s, %d bytes: %s\n",
 			e.Time.Format("15:04:05.000000"), e.Interface, e.CPU, e.Reason, e.Length, pktdump.Line(e.Data))
 		return err
 	}
-	if d.output.Format == status.YAML {
+	if d.Output.Format == status.YAML {
 		fmt.Fprintln(out, "---")
 	}
-	return d.print(out, status.Sheet{Value: sampledDrop{e, pktdump.Lines(e.Data)}})
-}
-
-func (a *agent) answerDrops(s *stream, _ *http.Request) error {
-	counts, err := a.xdp.DropsByCPU()
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(s).Encode(counts)
-}
-
-func (a *agent) answerEvents(s *stream, r *http.Request) error {
-	every, err := strconv.ParseUint(r.URL.Query().Get("every"), 10, 32)
-	if err != nil {
-		return fmt.Errorf("every: %w", err)
-	}
-	events, err := a.xdp.Events(r.Context(), uint32(every))
-	if err != nil {
-		return err
-	}
-	s.Flush()
-	enc := json.NewEncoder(s)
-	for e := range events {
-		if err := enc.Encode(e); err != nil {
-			continue // the client is gone; the events end soon
-		}
-		s.Flush()
-	}
-	return nil
+	return d.Print(out, status.Sheet{Value: sampledDrop{e, pktdump.Lines(e.Data)}})
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/query"
 )
 
 func newExplainCommand() *cobra.Command {
@@ -21,7 +22,7 @@ func newExplainCommand() *cobra.Command {
 }
 
 func newExplainServiceCommand() *cobra.Command {
-	var q query
+	var q query.Query
 	cmd := &cobra.Command{
 		Use:     "service [SERVICE...]",
 		Aliases: []string{"services", "svc"},
@@ -39,12 +40,12 @@ does not hold is the rule:
 kubectl fairlead explain service queries all nodes of a cluster.`,
 		Example: `  fairlead explain service default/web
   fairlead explain service -n default -o json`,
-		ValidArgsFunction: q.complete(serviceNames),
+		ValidArgsFunction: q.Complete(query.ServiceNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return q.showServices(cmd, args, status.Status.ExplainServiceView)
+			return q.ShowServices(cmd, args, status.Status.ExplainServiceView)
 		},
 	}
-	q.flags(cmd)
-	q.namespaceFlag(cmd)
+	q.Flags(cmd)
+	q.NamespaceFlag(cmd)
 	return cmd
 }

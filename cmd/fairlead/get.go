@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/query"
 )
 
 func newGetCommand() *cobra.Command {
@@ -25,7 +26,7 @@ With -o wide, tables have all columns; -o json and -o yaml have all fields.`,
 }
 
 func newGetServicesCommand() *cobra.Command {
-	var q query
+	var q query.Query
 	cmd := &cobra.Command{
 		Use:     "services [SERVICE...]",
 		Aliases: []string{"service", "svc"},
@@ -37,17 +38,17 @@ reason. SERVICE is NAMESPACE/NAME or NAME.`,
   fairlead get services default/web -o yaml
   fairlead get services -n default --watch=5s`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return q.showServices(cmd, args, status.Status.ServicesView)
+			return q.ShowServices(cmd, args, status.Status.ServicesView)
 		},
 	}
-	q.flags(cmd)
-	q.namespaceFlag(cmd)
-	cmd.ValidArgsFunction = q.complete(serviceNames)
+	q.Flags(cmd)
+	q.NamespaceFlag(cmd)
+	cmd.ValidArgsFunction = q.Complete(query.ServiceNames)
 	return cmd
 }
 
 func newGetBackendsCommand() *cobra.Command {
-	var q query
+	var q query.Query
 	cmd := &cobra.Command{
 		Use:     "backends [SERVICE...]",
 		Aliases: []string{"backend"},
@@ -59,17 +60,17 @@ SERVICE is NAMESPACE/NAME or NAME.`,
   fairlead get backends web -o wide
   fairlead get backends -o json | jq '.[] | select(.health == "down")'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return q.showServices(cmd, args, status.Status.BackendsView)
+			return q.ShowServices(cmd, args, status.Status.BackendsView)
 		},
 	}
-	q.flags(cmd)
-	q.namespaceFlag(cmd)
-	cmd.ValidArgsFunction = q.complete(serviceNames)
+	q.Flags(cmd)
+	q.NamespaceFlag(cmd)
+	cmd.ValidArgsFunction = q.Complete(query.ServiceNames)
 	return cmd
 }
 
 func newGetRoutesCommand() *cobra.Command {
-	var q query
+	var q query.Query
 	cmd := &cobra.Command{
 		Use:     "routes",
 		Aliases: []string{"route"},
@@ -82,9 +83,9 @@ paths. On a router: the installed routes, in the format of "ip route".`,
   fairlead get routes --watch`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return q.show(cmd, func(s status.Status) (status.View, error) { return s.RoutesView(), nil })
+			return q.Show(cmd, func(s status.Status) (status.View, error) { return s.RoutesView(), nil })
 		},
 	}
-	q.flags(cmd)
+	q.Flags(cmd)
 	return cmd
 }

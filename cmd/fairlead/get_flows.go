@@ -2,19 +2,17 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/agent/status"
-	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/api"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/query"
 )
 
 func newGetFlowsCommand() *cobra.Command {
@@ -37,7 +35,7 @@ The address of a filter may include a port.`,
 		PreRunE: func(*cobra.Command, []string) error { return f.check() },
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
-	f.basicFlags(cmd)
+	f.BasicFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.vip, "vip", "", "only flows to this `ADDR`")
 	flags.StringVar(&f.client, "client", "", "only flows of this client `ADDR`")
@@ -47,7 +45,7 @@ The address of a filter may include a port.`,
 }
 
 type flows struct {
-	apiClient
+	query.Query
 	vip, client, backend string
 	limit                int
 }
@@ -57,7 +55,7 @@ func (f *flows) check() error {
 		if text == "" {
 			continue
 		}
-		if _, err := parseEnd(text); err != nil {
+		if _, err := api.ParseEnd(text); err != nil {
 			return fmt.Errorf("--%s: %w", flag, err)
 		}
 	}
@@ -67,13 +65,6 @@ func (f *flows) check() error {
 	return nil
 }
 
-// flow is a tracked flow and the program that tracks it.
-type flow struct {
-	dataplane.Flow
-	// At is "balancer" or "dsr".
-	At string `json:"at"`
-}
-
 func (f *flows) run(cmd *cobra.Command) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
 	defer cancel()
@@ -81,13 +72,13 @@ func (f *flows) run(cmd *cobra.Command) error {
 	if f.limit > 0 {
 		params.Set("limit", fmt.Sprint(f.limit+1)) // one more shows whether there are more
 	}
-	body, err := f.do(ctx, http.MethodGet, flowsPath, params, nil)
+	body, err := f.Do(ctx, http.MethodGet, api.FlowsPath, params, nil)
 	if err != nil {
 		return err
 	}
 	defer body.Close()
-	list := []flow{}
-	err = each(ctx, body, func(one flow) error {
+	list := []api.Flow{}
+	err = query.Each(ctx, body, func(one api.Flow) error {
 		list = append(list, one)
 		return nil
 	})
@@ -98,11 +89,11 @@ func (f *flows) run(cmd *cobra.Command) error {
 		list = list[:f.limit]
 		fmt.Fprintf(cmd.ErrOrStderr(), "fairlead: more than %d flows match: add filters or raise --limit\n", f.limit)
 	}
-	slices.SortStableFunc(list, func(a, b flow) int { return a.Client.Compare(b.Client) })
-	return f.print(cmd.OutOrStdout(), flowsSheet(list))
+	slices.SortStableFunc(list, func(a, b api.Flow) int { return a.Client.Compare(b.Client) })
+	return f.Print(cmd.OutOrStdout(), flowsSheet(list))
 }
 
-func flowsSheet(list []flow) status.Sheet {
+func flowsSheet(list []api.Flow) status.Sheet {
 	s := status.Sheet{Value: list}
 	if len(list) == 0 {
 		s.Lines = []string{"no flows"}
@@ -116,55 +107,4 @@ func flowsSheet(list []flow) status.Sheet {
 		})
 	}
 	return s
-}
-
-// answerFlows writes the flows that match the request, one JSON value each.
-func (a *agent) answerFlows(s *stream, r *http.Request) error {
-	q, err := flowQueryOf(r.URL.Query())
-	if err != nil {
-		return err
-	}
-	enc := json.NewEncoder(s)
-	given := 0
-	if a.plane != nil {
-		for f, err := range a.plane.EachFlow(q) {
-			if err == nil {
-				err = enc.Encode(flow{f, "balancer"})
-			}
-			if err != nil {
-				return err
-			}
-			given++
-		}
-	}
-	if a.dsr == nil || q.Limit > 0 && given == q.Limit {
-		return nil
-	}
-	q.Limit = max(0, q.Limit-given)
-	for f, err := range a.dsr.EachFlow(q) {
-		if err == nil {
-			err = enc.Encode(flow{f, "dsr"})
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// flowQueryOf parses the parameters of a request.
-func flowQueryOf(values url.Values) (q dataplane.FlowQuery, err error) {
-	for key, to := range map[string]*netip.AddrPort{"vip": &q.VIP, "client": &q.Client, "backend": &q.Server} {
-		if text := values.Get(key); text != "" {
-			if *to, err = parseEnd(text); err != nil {
-				return q, fmt.Errorf("%s: %w", key, err)
-			}
-		}
-	}
-	if text := values.Get("limit"); text != "" {
-		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 0 {
-			return q, fmt.Errorf("limit: %q is not a number of at least 0", text)
-		}
-	}
-	return q, nil
 }

@@ -4,10 +4,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/query"
 )
 
 func newGetPeersCommand() *cobra.Command {
-	var q query
+	var q query.Query
 	cmd := &cobra.Command{
 		Use:     "peers [PEER...]",
 		Aliases: []string{"peer"},
@@ -19,15 +20,15 @@ name or an address.`,
 		Example: `  fairlead get peers
   fairlead get peers tor-1 --watch
   fairlead get peers -o json | jq '.[] | select(.state != "established")'`,
-		ValidArgsFunction: q.complete(peerNames),
+		ValidArgsFunction: q.Complete(peerNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return q.show(cmd, func(s status.Status) (status.View, error) {
+			return q.Show(cmd, func(s status.Status) (status.View, error) {
 				s, err := s.OnlyPeers(args...)
 				return s.PeersView(), err
 			})
 		},
 	}
-	q.flags(cmd)
+	q.Flags(cmd)
 	return cmd
 }
 

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,25 +64,4 @@ func TestInputIsBounded(t *testing.T) {
 	}
 	_, err = readItems([]string{"-"}, file)
 	wantTooLong(t, "standard input", err)
-}
-
-// A single value of a stream is limited, the whole stream is not.
-func TestValuesAreBounded(t *testing.T) {
-	value := func(size int) string { return `"` + strings.Repeat("x", size) + `" ` }
-	n := 0
-	count := func(string) error { n++; return nil }
-	if err := each(t.Context(), strings.NewReader(strings.Repeat(value(limit.Item/4), 6)), count); err != nil || n != 6 {
-		t.Errorf("%d values, %v", n, err)
-	}
-	wantTooLong(t, "one value", each(t.Context(), strings.NewReader(value(limit.Item)), count))
-}
-
-// An agent reads no more of a request than it needs, and reports that.
-func TestRequestsAreBounded(t *testing.T) {
-	body := `{"frame":"` + strings.Repeat("A", maxRequest) + `"}`
-	w := httptest.NewRecorder()
-	answer((&agent{}).answerTrace).ServeHTTP(w, httptest.NewRequest(http.MethodPost, tracePath, bytes.NewReader([]byte(body))))
-	if want := "request: longer than 1048576 bytes"; w.Code != http.StatusBadRequest || !strings.HasPrefix(w.Body.String(), want) {
-		t.Errorf("%d %s, want %s", w.Code, w.Body, want)
-	}
 }

@@ -1,21 +1,12 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"log/slog"
-	"os"
-	"runtime/debug"
-	"time"
-
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/advertise/bgp"
 	"github.com/fairlead/fairlead/agent/config"
 	"github.com/fairlead/fairlead/agent/status"
-	"github.com/fairlead/fairlead/internal/privilege"
-	"github.com/fairlead/fairlead/internal/privilege/held"
-	"github.com/fairlead/fairlead/internal/version"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/routing"
 )
 
 func newReflectorCommand() *cobra.Command {
@@ -30,7 +21,7 @@ two for redundancy.`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runReflector(cmd.Context(), c)
+			return routing.RunReflector(cmd.Context(), c)
 		},
 	}
 	f := cmd.Flags()
@@ -48,51 +39,4 @@ two for redundancy.`,
 	f.StringVar(&c.Socket, "socket", c.Socket, "`FILE` of the status socket")
 	metricsFlag(cmd, &c.Metrics)
 	return cmd
-}
-
-func runReflector(ctx context.Context, c config.Reflector) (err error) {
-	lacking := lacks(privilege.Reflector)
-	defer func() { err = held.Blame(err, lacking) }()
-	collectLess()
-	r, err := c.Resolve()
-	if err != nil {
-		return err
-	}
-	session := bgp.NeighborGroup{AS: r.AS, Password: r.Password, BFD: r.BFD}
-	clients, routers := session, session
-	clients.Name, clients.Prefixes, clients.MaxPeers, clients.MaxPrefixes = "clients", r.Clients, r.MaxClients, r.MaxPrefixes
-	routers.Name, routers.Prefixes, routers.SendMax = "routers", r.Routers, bgp.DefaultSendMax
-	of := bgp.ReflectorConfig{
-		AS: r.AS, RouterID: r.RouterID, ClusterID: r.ClusterID, Listen: r.Listen,
-		Groups: []bgp.NeighborGroup{clients, routers}, MaxTotal: r.MaxTotal, Log: slog.Default(),
-	}
-	if err := of.Validate(); err != nil {
-		return config.Invalid(err)
-	}
-	reflector, err := bgp.NewReflector(of)
-	if err != nil {
-		return err
-	}
-	slog.Info("reflecting", "asn", r.AS, "clients", r.Clients, "routers", r.Routers)
-	look := routing(status.RoleReflector)
-	look.Peers, look.Received = reflector.Peers, reflector.Routes
-	err = serveStatus(ctx, c.Socket, c.Metrics, func() status.Status { return look.Gather(time.Now()) })
-	return errors.Join(err, reflector.Close())
-}
-
-// collectLess makes garbage collection less frequent, unless GOGC is set: it would take a
-// fifth of the second or two in which a full table arrives.
-func collectLess() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
-	}
-}
-
-// routing returns the base of the Status of a routing daemon.
-func routing(role string) status.Routing {
-	node, err := os.Hostname()
-	if err != nil {
-		node = "localhost"
-	}
-	return status.Routing{Version: version.String(), Kernel: version.Kernel(), Node: node, Role: role, Started: time.Now()}
 }

@@ -1,16 +1,14 @@
 package main
 
 import (
-	"context"
-	"errors"
-
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/query"
 )
 
 func newStatusCommand() *cobra.Command {
-	var q query
+	var q query.Query
 	var ready bool
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -31,31 +29,13 @@ seconds have passed. Route reflectors and routers are ready once they answer.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if ready {
-				return q.showReady(cmd)
+				return q.ShowReady(cmd)
 			}
-			return q.show(cmd, func(s status.Status) (status.View, error) { return s.Overview(), nil })
+			return q.Show(cmd, func(s status.Status) (status.View, error) { return s.Overview(), nil })
 		},
 	}
-	q.flags(cmd)
+	q.Flags(cmd)
 	cmd.Flags().BoolVar(&ready, "ready", false, "print only whether it is ready")
 	cmd.MarkFlagsMutuallyExclusive("ready", "watch")
 	return cmd
-}
-
-// showReady prints whether the daemon is ready. It is an error if it is not.
-func (q *query) showReady(cmd *cobra.Command) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), queryTimeout)
-	defer cancel()
-	socket, err := q.socketPath(ctx)
-	if err != nil {
-		return err
-	}
-	r, err := status.FetchReady(ctx, socket)
-	if err != nil {
-		return err
-	}
-	if r.Ready || q.output.Format != status.Table {
-		err = q.print(cmd.OutOrStdout(), r.Sheet())
-	}
-	return errors.Join(err, r.Err())
 }

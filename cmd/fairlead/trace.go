@@ -2,25 +2,20 @@ package main
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/gopacket/gopacket"
-	"github.com/gopacket/gopacket/layers"
-	"github.com/gopacket/gopacket/pcapgo"
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/api"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/pcap"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/query"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/internal/pktdump"
 	"github.com/fairlead/fairlead/internal/pktgen"
@@ -48,14 +43,14 @@ the same source, on copies of the load balancer's state. A trace takes about
 		PreRunE: func(*cobra.Command, []string) error { return t.prepare() },
 		RunE:    func(cmd *cobra.Command, _ []string) error { return t.run(cmd) },
 	}
-	t.basicFlags(cmd)
+	t.BasicFlags(cmd)
 	cmd.GroupID = groupQuery
 	t.flags(cmd)
 	return cmd
 }
 
 type tracer struct {
-	apiClient
+	query.Query
 	packet          pktgen.Packet
 	from, to, about string
 	fragment        string
@@ -97,7 +92,7 @@ func (t *tracer) flags(cmd *cobra.Command) {
 // prepare builds the frame; errors are usage errors.
 func (t *tracer) prepare() (err error) {
 	if t.pcap != "" {
-		t.frame, err = frameOf(t.pcap, t.number)
+		t.frame, err = pcap.Frame(t.pcap, t.number)
 		return err
 	}
 	for flag, f := range map[string]struct {
@@ -107,7 +102,7 @@ func (t *tracer) prepare() (err error) {
 		if f.text == "" {
 			continue
 		}
-		if *f.to, err = parseEnd(f.text); err != nil {
+		if *f.to, err = api.ParseEnd(f.text); err != nil {
 			return fmt.Errorf("--%s: %w", flag, err)
 		}
 	}
@@ -124,18 +119,6 @@ func (t *tracer) prepare() (err error) {
 	return nil
 }
 
-// parseEnd parses an address with an optional port.
-func parseEnd(text string) (netip.AddrPort, error) {
-	if a, err := netip.ParseAddr(text); err == nil {
-		return netip.AddrPortFrom(a, 0), nil
-	}
-	end, err := netip.ParseAddrPort(text)
-	if err != nil {
-		return end, fmt.Errorf("%q is not an address and port, as in 192.0.2.7:1234 or [2001:db8::7]:1234", text)
-	}
-	return end, nil
-}
-
 func (t *tracer) parseFragment() (err error) {
 	if t.fragment == "" {
 		return nil
@@ -148,83 +131,21 @@ func (t *tracer) parseFragment() (err error) {
 	return nil
 }
 
-// maxFrame is the longest frame that tcpdump captures, in bytes.
-const maxFrame = 1 << 18
-
-// frameOf extracts one frame from a capture.
-func frameOf(path string, number int) ([]byte, error) {
-	if number < 1 {
-		return nil, fmt.Errorf("--packet: %d: they are counted from 1", number)
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("--pcap: %w", err)
-	}
-	defer file.Close()
-	src, link, err := openPcap(file)
-	if err != nil {
-		return nil, fmt.Errorf("--pcap: %s: %w", path, err)
-	}
-	if link != layers.LinkTypeEthernet {
-		return nil, fmt.Errorf("--pcap: %s holds %s: capture Ethernet", path, link)
-	}
-	for n := 1; ; n++ {
-		frame, _, err := src.ReadPacketData()
-		if err == nil && len(frame) > maxFrame {
-			err = fmt.Errorf("packet %d has %d bytes; no more than %d are read", n, len(frame), maxFrame)
-		}
-		if errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("--packet: %s has only %d", path, n-1)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("--pcap: %s: %w", path, err)
-		}
-		if n == number {
-			return frame, nil
-		}
-	}
-}
-
-// openPcap opens either format, recognized by its first bytes.
-func openPcap(file io.ReadSeeker) (gopacket.PacketDataSource, layers.LinkType, error) {
-	var magic [4]byte
-	if _, err := io.ReadFull(file, magic[:]); err != nil {
-		return nil, 0, fmt.Errorf("no capture: %w", err)
-	}
-	if _, err := file.Seek(0, io.SeekStart); err != nil {
-		return nil, 0, err
-	}
-	const section = 0x0a0d0d0a // type of pcapng's first block, the same in either byte order
-	if binary.BigEndian.Uint32(magic[:]) == section {
-		r, err := pcapgo.NewNgReader(file, pcapgo.DefaultNgReaderOptions)
-		if err != nil {
-			return nil, 0, err
-		}
-		return r, r.LinkType(), nil
-	}
-	r, err := pcapgo.NewReader(file)
-	if err != nil {
-		return nil, 0, err
-	}
-	r.SetSnaplen(maxFrame) // the file's own limit may be higher
-	return r, r.LinkType(), nil
-}
-
 func (t *tracer) run(cmd *cobra.Command) error {
 	ask, err := json.Marshal(xdp.TraceRequest{Interface: t.iface, Frame: t.frame})
 	if err != nil {
 		return err
 	}
 	var got xdp.Trace
-	if err := t.doJSON(cmd.Context(), http.MethodPost, tracePath, bytes.NewReader(ask), &got); err != nil {
+	if err := t.DoJSON(cmd.Context(), http.MethodPost, api.TracePath, bytes.NewReader(ask), &got); err != nil {
 		return err
 	}
 	if t.write != "" {
-		if err := writePcap(t.write, got.Out); err != nil {
+		if err := pcap.Write(t.write, got.Out); err != nil {
 			return fmt.Errorf("--write: %w", err)
 		}
 	}
-	return t.print(cmd.OutOrStdout(), traceSheet(got))
+	return t.Print(cmd.OutOrStdout(), traceSheet(got))
 }
 
 // traceSheet shows a trace: the packet as received, the decision, and the packet as sent.
@@ -291,16 +212,4 @@ func meaning(t xdp.Trace) string {
 		return ": sent out"
 	}
 	return ""
-}
-
-func writePcap(path string, frame []byte) error {
-	var b bytes.Buffer
-	w := pcapgo.NewWriter(&b)
-	err := errors.Join(w.WriteFileHeader(maxFrame, layers.LinkTypeEthernet), w.WritePacket(gopacket.CaptureInfo{
-		Timestamp: time.Now(), CaptureLength: len(frame), Length: len(frame),
-	}, frame))
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, b.Bytes(), 0o644)
 }

@@ -1,23 +1,12 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"path/filepath"
-
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/agent/config"
-	"github.com/fairlead/fairlead/agent/metrics"
-	"github.com/fairlead/fairlead/agent/status"
-	"github.com/fairlead/fairlead/internal/privilege"
-	"github.com/fairlead/fairlead/internal/privilege/held"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/networks"
 	"github.com/fairlead/fairlead/vdn/client"
-	"github.com/fairlead/fairlead/vdn/enforce"
-	"github.com/fairlead/fairlead/vdn/enforce/kernel"
-	"github.com/fairlead/fairlead/vdn/enforce/openvswitch"
 	"github.com/fairlead/fairlead/vdn/node"
-	nodemetrics "github.com/fairlead/fairlead/vdn/node/metrics"
 )
 
 func newVDNAgentCommand() *cobra.Command {
@@ -37,7 +26,7 @@ fairlead cleanup removes it.`,
   fairlead vdn agent --name gw --gateway --uplink eth1=10G --uplink wan0=1G --controller https://vdn.example:7473 --ca-file ca.crt --token-file token
   fairlead vdn agent --enforcer openvswitch --bridge vdn --uplink eth1=1G`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runVDNNode(cmd.Context(), c) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return networks.RunAgent(cmd.Context(), c) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.Name, "name", "", "`NAME` of this node (default: the host name)")
@@ -53,55 +42,4 @@ fairlead cleanup removes it.`,
 	f.StringVar(&c.Socket, "socket", c.Socket, "`FILE` of the socket for CNI plugins")
 	metricsFlag(cmd, &c.MetricsAddress)
 	return cmd
-}
-
-func runVDNNode(ctx context.Context, c config.VDNNode) (err error) {
-	r, err := c.Resolve()
-	if err != nil {
-		return err
-	}
-	if r.Means == config.MeansKernel {
-		lacking := lacks(privilege.VDNNode)
-		defer func() { err = held.Blame(err, lacking) }()
-	}
-	controller, err := client.New(r.Client)
-	if err != nil {
-		return err
-	}
-	e, err := openMeans(r)
-	if err != nil {
-		return err
-	}
-	l, err := status.Listen(r.Socket)
-	if err != nil {
-		return errors.Join(err, e.Close())
-	}
-	scraped, err := listenMetrics(r.MetricsAddress)
-	if err != nil {
-		return errors.Join(err, l.Close(), e.Close())
-	}
-	d := node.New(node.Config{Node: r.Node, Controller: controller, Enforcer: e, Kept: r.Kept})
-	run := []func(context.Context) error{d.Run, func(ctx context.Context) error { return d.Serve(ctx, l) }}
-	if scraped != nil {
-		run = append(run, func(ctx context.Context) error {
-			return metrics.ServeHandler(ctx, scraped, nodemetrics.Handler(d.Status))
-		})
-	}
-	return errors.Join(together(ctx, run...), e.Close())
-}
-
-func openMeans(r *config.ResolvedVDNNode) (enforce.Enforcer, error) {
-	if r.Means == config.MeansOpenVSwitch {
-		return openvswitch.Open(openvswitch.Config{Bridge: r.Bridge, Uplinks: r.Uplinks})
-	}
-	return kernel.Open(kernel.Config{PinDir: r.Pins, Uplinks: r.Uplinks, Gateway: r.Gateway})
-}
-
-// cleanUpVDN removes the programs and routes of a node's daemon. A bridge of Open vSwitch
-// belongs to its operator.
-func cleanUpVDN(folder string) error {
-	if err := kernel.Clean(filepath.Join(folder, filepath.Base(config.VDNPins))); err != nil {
-		return err
-	}
-	return node.RemoveRoutes()
 }

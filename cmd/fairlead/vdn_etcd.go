@@ -1,17 +1,12 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/agent/config"
-	"github.com/fairlead/fairlead/vdn/store"
-	"github.com/fairlead/fairlead/vdn/store/etcd"
-	"github.com/fairlead/fairlead/vdn/store/file"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/networks"
 )
 
 // etcdFlags adds the flags of the etcd that controllers share.
@@ -44,27 +39,11 @@ directory is not changed.`,
 			if err != nil {
 				return err
 			}
-			return copyStore(cmd.Context(), cmd.OutOrStdout(), r)
+			return networks.CopyStore(cmd.Context(), cmd.OutOrStdout(), r)
 		},
 	}
 	cmd.Flags().StringVar(&c.Data, "data", c.Data, "`DIR` to copy")
 	cmd.Flags().StringVar(&c.Domain, "domain", c.Domain, "DNS `NAME` of the domain")
 	etcdFlags(cmd, &c.Etcd)
 	return cmd
-}
-
-func copyStore(ctx context.Context, out io.Writer, r *config.ResolvedVDN) error {
-	from, err := file.Open(r.Data)
-	if err != nil {
-		return err
-	}
-	to, err := etcd.Open(ctx, *r.Store)
-	if err != nil {
-		return errors.Join(err, from.Close())
-	}
-	n, err := store.Copy(ctx, from, to)
-	if err == nil {
-		fmt.Fprintf(out, "copied %d values of %s to etcd prefix %s\n", n, r.Data, r.Store.Prefix)
-	}
-	return errors.Join(err, from.Close(), to.Close())
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/query"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/client"
 )
@@ -27,13 +28,13 @@ func vdnClientFlags(cmd *cobra.Command, c *client.Config) {
 
 // vdnQuery holds the flags that query commands of the controller share.
 type vdnQuery struct {
-	printer
+	query.Printer
 	config client.Config
 }
 
 func (q *vdnQuery) flags(cmd *cobra.Command) {
 	vdnClientFlags(cmd, &q.config)
-	q.printer.flags(cmd)
+	q.Printer.Flags(cmd)
 }
 
 // show queries the controller and prints a part of its view.
@@ -42,7 +43,7 @@ func (q *vdnQuery) show(cmd *cobra.Command, sheet func(vdn.View) status.Sheet) e
 	if err != nil {
 		return err
 	}
-	return q.print(cmd.OutOrStdout(), sheet(view))
+	return q.Print(cmd.OutOrStdout(), sheet(view))
 }
 
 func (q *vdnQuery) view(ctx context.Context) (vdn.View, error) {
@@ -56,14 +57,14 @@ func (q *vdnQuery) view(ctx context.Context) (vdn.View, error) {
 
 // networkNames completes the first argument by the names of networks.
 func (q *vdnQuery) networkNames(_ *cobra.Command, args []string, prefix string) (names []string, _ cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), query.CompletionTimeout)
 	defer cancel()
 	if view, err := q.view(ctx); err == nil && len(args) == 0 {
 		for _, n := range view.Networks {
 			names = append(names, n.Name)
 		}
 	}
-	return matching(names, prefix), cobra.ShellCompDirectiveNoFileComp
+	return query.Matching(names, prefix), cobra.ShellCompDirectiveNoFileComp
 }
 
 func newVDNGetCommand() *cobra.Command {
@@ -155,7 +156,7 @@ device exists) or leased (only the addresses are reserved).`,
 			if err != nil {
 				return err
 			}
-			return q.print(cmd.OutOrStdout(), leasesSheet(all))
+			return q.Print(cmd.OutOrStdout(), leasesSheet(all))
 		},
 	}
 	q.flags(cmd)

@@ -13,12 +13,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/query"
 	"github.com/fairlead/fairlead/vdn/node"
 )
 
 func newVDNStatusCommand() *cobra.Command {
 	socket := node.Socket
-	var p printer
+	var p query.Printer
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of the VDN agent on this node",
@@ -33,13 +34,16 @@ no controller.`,
 			if err != nil {
 				return err
 			}
-			return p.print(cmd.OutOrStdout(), nodeSheet(s, time.Now()))
+			return p.Print(cmd.OutOrStdout(), nodeSheet(s, time.Now()))
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", socket, "`FILE` of the socket of fairlead vdn agent")
-	p.flags(cmd)
+	p.Flags(cmd)
 	return cmd
 }
+
+// maxStatus is the longest answer that is read, in bytes.
+const maxStatus = 1 << 20
 
 // askNode queries the status of the agent on a socket.
 func askNode(ctx context.Context, socket string) (s node.Status, err error) {
@@ -62,7 +66,7 @@ func askNode(ctx context.Context, socket string) (s node.Status, err error) {
 	if answer.StatusCode != http.StatusOK {
 		return s, fmt.Errorf("fairlead vdn agent at %s answers %s: it may be an older version", socket, answer.Status)
 	}
-	return s, json.NewDecoder(io.LimitReader(answer.Body, maxRequest)).Decode(&s)
+	return s, json.NewDecoder(io.LimitReader(answer.Body, maxStatus)).Decode(&s)
 }
 
 // nodeSheet prints the status; times are ages at now.

@@ -1,16 +1,14 @@
-package main
+package agent
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"path/filepath"
 	"sync/atomic"
 	"time"
 
-	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fairlead/fairlead/agent/config"
@@ -34,19 +32,6 @@ type serviceProxy struct {
 	healthz *healthport.Healthz
 	// leaving means that the node is about to be removed.
 	leaving atomic.Bool
-}
-
-func proxyFlags(f *pflag.FlagSet, c *config.ServiceProxy) {
-	f.StringVar(&c.Cgroup, "cgroup", "", "`DIR` of the cgroup (v2) whose sockets are served (default: the root)")
-	f.StringSliceVar(&c.NodePortAddresses, "node-port-addresses", nil,
-		"`CIDR` of node addresses that serve node ports; repeatable (default: the addresses of the Node)")
-	f.StringSliceVar(&c.Uplinks, "uplink", nil, "`NAME` of an interface that receives external traffic; repeatable (default: those with a default route)")
-	f.StringVar(&c.Health, "health-address", c.Health, "`ADDR:PORT` of /healthz, as kube-proxy; empty disables it")
-	f.IntVar(&c.MaxServiceFrontends, "proxy-max-frontends", 0, fmt.Sprintf("maximum `NUMBER` of addresses with port and protocol of Services for role proxy "+
-		"(default %d); to change it, remove the pinned maps first", dpproxy.DefaultMaxFrontends))
-	f.IntVar(&c.MaxServiceTargets, "proxy-max-targets", 0, fmt.Sprintf("maximum `NUMBER` of endpoints of these, twice while they change (default %d); to change it, remove the pinned maps first", dpproxy.DefaultMaxTargets))
-	f.DurationVar(&c.Window, "sync-min-period", c.Window, "time to collect further changes after a change")
-	f.DurationVar(&c.MaxDelay, "sync-max-delay", c.MaxDelay, "maximum delay of a change")
 }
 
 // newProxy returns a service proxy that can receive changes of a cluster. It has no data

@@ -1,4 +1,4 @@
-package main
+package pcap
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/binary"
 	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
-	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/dataplane/xdp/capture"
 	"github.com/fairlead/fairlead/internal/pktgen"
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
@@ -31,7 +29,7 @@ func captures(f testing.TB) (frame []byte, files [][]byte) {
 		f.Fatal(err)
 	}
 	path := filepath.Join(f.TempDir(), "a.pcap")
-	if err := writePcap(path, frame); err != nil {
+	if err := Write(path, frame); err != nil {
 		f.Fatal(err)
 	}
 	pcap, err := os.ReadFile(path)
@@ -72,7 +70,7 @@ func FuzzPcap(f *testing.F) {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		frame, err := frameOf(path, number)
+		frame, err := Frame(path, number)
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "--p") {
 				t.Errorf("%v names no flag", err)
@@ -82,10 +80,10 @@ func FuzzPcap(f *testing.F) {
 		if len(frame) > maxFrame {
 			t.Fatalf("a frame of %d bytes", len(frame))
 		}
-		if err := writePcap(path, frame); err != nil {
+		if err := Write(path, frame); err != nil {
 			t.Fatal(err)
 		}
-		if again, err := frameOf(path, 1); err != nil || !bytes.Equal(again, frame) {
+		if again, err := Frame(path, 1); err != nil || !bytes.Equal(again, frame) {
 			t.Errorf("%d bytes are read as %d again: %v", len(frame), len(again), err)
 		}
 	})
@@ -110,7 +108,7 @@ func TestFramesAreBounded(t *testing.T) {
 	if err := os.WriteFile(path, pcap.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if frame, err := frameOf(path, 1); err == nil || !strings.Contains(err.Error(), path) {
+	if frame, err := Frame(path, 1); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("a frame of %d bytes of a file of %d: %v", len(frame), pcap.Len(), err)
 	}
 }
@@ -126,7 +124,7 @@ func FuzzCapture(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		fuzzlimit.Time(t)
 		var out bytes.Buffer
-		frames, _, err := copyBlocks(context.Background(), &out, bytes.NewReader(stream))
+		frames, _, err := CopyBlocks(context.Background(), &out, bytes.NewReader(stream))
 		if !bytes.HasPrefix(stream, out.Bytes()) {
 			t.Fatal("what is written did not come")
 		}
@@ -148,40 +146,37 @@ func FuzzCapture(f *testing.F) {
 	})
 }
 
-// FuzzFlowQuery checks that a query is either rejected with an error that names the
-// parameter, or has valid addresses and no negative number.
-func FuzzFlowQuery(f *testing.F) {
-	for _, q := range []string{"", "vip=10.1.1.1:80&limit=3", "client=::1&backend=[fd00::1]:80", "limit=-1", "vip=x", "vip=%zz"} {
-		f.Add(q)
+// A frame that trace writes can be read back.
+func TestPcapThereAndBack(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.pcap")
+	frame := bytes.Repeat([]byte{1, 2, 3}, 20)
+	if err := Write(path, frame); err != nil {
+		t.Fatal(err)
 	}
-	f.Fuzz(func(t *testing.T, query string) {
-		fuzzlimit.Time(t)
-		values, _ := url.ParseQuery(query)
-		q, err := flowQueryOf(values)
-		if err != nil {
-			key, _, _ := strings.Cut(err.Error(), ":")
-			if !values.Has(key) {
-				t.Errorf("%q: %v names no part of it", query, err)
-			}
-			return
-		}
-		if q.Limit < 0 || values.Get("vip") != "" != q.VIP.IsValid() && q.VIP.Port() != 0 {
-			t.Errorf("%q is taken as %+v", query, q)
-		}
-	})
+	if got, err := Frame(path, 1); err != nil || !bytes.Equal(got, frame) {
+		t.Errorf("%x, %v", got, err)
+	}
+	if _, err := Frame(path, 2); err == nil || !strings.Contains(err.Error(), "has only 1") {
+		t.Errorf("the second of one: %v", err)
+	}
+	if _, err := Frame(path, 0); err == nil {
+		t.Error("the zeroth passes")
+	}
 }
 
-// FuzzStream decodes what an agent streams: events, up to the first invalid one.
-func FuzzStream(f *testing.F) {
-	f.Add([]byte(`{"reason":"no-frontend","data":"AAAA"} {}`))
-	f.Add([]byte(`{"data":"!"}`))
-	f.Add([]byte("[[[[[[["))
-	f.Fuzz(func(t *testing.T, stream []byte) {
-		fuzzlimit.Time(t)
-		n := 0
-		_ = each(t.Context(), bytes.NewReader(stream), func(xdp.Event) error { n++; return nil })
-		if n > len(stream) {
-			t.Errorf("%d events of %d bytes", n, len(stream))
-		}
-	})
+// A stream that ends in the middle of a block results in a valid file.
+func TestCopyBlocks(t *testing.T) {
+	packet := append([]byte{6, 0, 0, 0, 16, 0, 0, 0, 1, 2, 3, 4}, 16, 0, 0, 0)
+	whole := bytes.Repeat(packet, 3)
+	var out bytes.Buffer
+	if n, _, err := CopyBlocks(t.Context(), &out, bytes.NewReader(whole)); n != 3 || err != nil || !bytes.Equal(out.Bytes(), whole) {
+		t.Errorf("%d, %v", n, err)
+	}
+	out.Reset()
+	if n, _, err := CopyBlocks(t.Context(), &out, bytes.NewReader(whole[:40])); n != 2 || err == nil || !bytes.Equal(out.Bytes(), whole[:32]) {
+		t.Errorf("cut off: %d, %v, %d bytes", n, err, out.Len())
+	}
+	if _, _, err := CopyBlocks(t.Context(), &out, strings.NewReader("HTTP/1.1 200 OK and so on")); err == nil {
+		t.Error("no capture passes")
+	}
 }

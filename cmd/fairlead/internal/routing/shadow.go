@@ -1,4 +1,4 @@
-package main
+package routing
 
 import (
 	"context"
@@ -13,12 +13,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/agent/config"
 	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/daemon"
 	"github.com/fairlead/fairlead/router"
 )
 
@@ -34,7 +34,7 @@ func runShadow(ctx context.Context, r *config.ResolvedRouter) error {
 		return errors.Join(err, table.Close(true))
 	}
 	slog.Info("making routes resilient", "protocols", r.Router.ShadowProtocols, "metric", r.Metric)
-	look := routing(status.RoleRouter)
+	look := statusBase(status.RoleRouter)
 	look.Peers = func() []advertise.Peer { return nil }
 	look.Received = func() ([]advertise.RouteSet, error) { return table.Desired(), nil }
 	look.Table = table
@@ -47,7 +47,7 @@ func runShadow(ctx context.Context, r *config.ResolvedRouter) error {
 	})
 	group.Go(func() error {
 		defer cancel()
-		return serveStatus(following, r.Socket, r.Metrics, func() status.Status { return look.Gather(time.Now()) })
+		return daemon.ServeStatus(following, r.Socket, r.Metrics, func() status.Status { return look.Gather(time.Now()) })
 	})
 	group.Go(func() error { return guard.watch(following) })
 	err = group.Wait()
@@ -101,25 +101,13 @@ func (g *guard) end() error {
 	return <-g.ended
 }
 
-func newRouterGuardCommand() *cobra.Command {
-	var metric, number int
-	cmd := &cobra.Command{
-		Use:     "guard",
-		Short:   "Remove the resilient routes once standard input ends",
-		Example: `  fairlead router guard --metric 10`,
-		Args:    cobra.NoArgs,
-		Hidden:  true,
-		RunE: func(*cobra.Command, []string) error {
-			signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-			table, err := shadowTable(metric, number)
-			if err != nil {
-				return err
-			}
-			_, err = io.Copy(io.Discard, os.Stdin)
-			return errors.Join(err, table.Close(true))
-		},
+// Guard removes the routes of a router that ends, which closes standard input.
+func Guard(metric, number int) error {
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	table, err := shadowTable(metric, number)
+	if err != nil {
+		return err
 	}
-	cmd.Flags().IntVar(&metric, "metric", router.DefaultShadowMetric, "metric of the routes")
-	cmd.Flags().IntVar(&number, "table", 0, "routing table")
-	return cmd
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return errors.Join(err, table.Close(true))
 }

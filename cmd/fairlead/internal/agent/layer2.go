@@ -1,27 +1,17 @@
-package main
+package agent
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/l2"
-	"github.com/fairlead/fairlead/agent/config"
 	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/reconciler"
 	"github.com/fairlead/fairlead/source"
 )
-
-func layer2Flags(f *pflag.FlagSet, c *config.Layer2) {
-	f.StringSliceVar(&c.Interfaces, "l2-interfaces", nil, "`NAME` of an interface on which to answer ARP and neighbor discovery for VIPs, one of --l2-members per VIP; repeatable")
-	f.StringSliceVar(&c.Members, "l2-members", nil, "`ADDR` of each node that may own VIPs, the same list on all; repeatable (default: --balancers)")
-	f.StringVar(&c.PasswordFile, "l2-password-file", "", fmt.Sprintf("`FILE` with the password that authenticates messages between members (UDP port %d)", l2.Port))
-}
 
 // openLayer2 makes a loop also advertise by ARP and neighbor discovery, if configured.
 func (a *agent) openLayer2(loop *reconciler.Config) (err error) {

@@ -1,0 +1,69 @@
+// Package daemon contains what several daemons share: sockets for the status and for
+// metrics, missing capabilities, parts that run together, and conversions of their
+// configuration. What only one daemon needs belongs to that.
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"net"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fairlead/fairlead/advertise/bgp"
+	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/agent/metrics"
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/internal/privilege/held"
+)
+
+// ListenMetrics creates the socket for Prometheus, if enabled.
+func ListenMetrics(address string) (net.Listener, error) {
+	if address == "" {
+		return nil, nil
+	}
+	return metrics.Listen(address)
+}
+
+// ServeStatus serves the status on a unix socket and, if enabled, metrics to Prometheus,
+// until ctx is canceled.
+func ServeStatus(ctx context.Context, socket, address string, get func() status.Status) error {
+	l, err := ListenMetrics(address)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	if l != nil {
+		group.Go(func() error { return metrics.Serve(ctx, l, get) })
+	}
+	group.Go(func() error { return status.Serve(ctx, socket, get) })
+	return group.Wait()
+}
+
+// Lacks logs the capabilities that these roles need and the process lacks, and returns
+// the same as an error. The process starts anyway, because not everything needs all of
+// them.
+func Lacks(roles ...string) error {
+	err := held.Lacks(roles...)
+	if err != nil {
+		slog.Warn("a capability is missing", "error", err)
+	}
+	return err
+}
+
+// Together runs functions until all end; if one fails, the others are canceled. Nil
+// functions are skipped.
+func Together(ctx context.Context, run ...func(context.Context) error) error {
+	all, ctx := errgroup.WithContext(ctx)
+	for _, f := range run {
+		if f != nil {
+			all.Go(func() error { return f(ctx) })
+		}
+	}
+	return all.Wait()
+}
+
+// PeerConfig returns a peer from flags.
+func PeerConfig(p config.Peer, password string, bfd bool) bgp.PeerConfig {
+	return bgp.PeerConfig{Address: p.Address.Addr(), Port: p.Address.Port(), AS: p.AS, Password: password, BFD: bfd}
+}
