@@ -35,7 +35,7 @@ func dials(peers []PeerConfig, as uint32, local netip.Addr) (all []engine.Dial, 
 			To: netip.AddrPortFrom(p.Address, cmp.Or(p.Port, DefaultPort)), From: from, Device: p.SourceInterface, Retry: cmp.Or(p.ConnectRetry, DefaultConnectRetry),
 			Group: &session.Group{
 				Name: "peer " + p.Address.String(), Peer: name, AS: cmp.Or(p.AS, as), Password: p.Password, Hold: cmp.Or(p.HoldTime, DefaultHoldTime), Keepalive: p.Keepalive,
-				Prefixes: []netip.Prefix{netip.PrefixFrom(bare, bare.BitLen())}, BFD: p.BFD, Timing: p.Timing, TTL: p.EBGPMultihop, Hops: p.TTLSecurity, Dialled: true,
+				Prefixes: []netip.Prefix{netip.PrefixFrom(bare, bare.BitLen())}, BFD: p.BFD, Timing: p.Timing, TTL: p.EBGPMultihop, Hops: p.TTLSecurity, Dialed: true,
 			},
 		})
 	}

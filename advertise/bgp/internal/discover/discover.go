@@ -3,7 +3,7 @@
 // same way, so it is informed of us, too.
 //
 // Who is looked for, how often, and what happens with the result is up to the speaker. The
-// tests are those of a speaker with such peers in lab/interop, in namespaces.
+// tests are those of a speaker with such peers in lab/interop.
 package discover
 
 import (

@@ -181,7 +181,7 @@ func afterSession(d *dialed, t *session.Session, wait time.Duration) time.Durati
 		return min(2*wait, max(refusedRetry, d.Retry))
 	case s.State == session.Established:
 		return firstRetry
-	case s.Heard:
+	case s.Answered:
 		return max(refusedRetry, d.Retry)
 	}
 	return min(2*wait, d.Retry)

@@ -44,7 +44,7 @@ func listening(at netip.AddrPort, from string, as uint32) Setup {
 
 // dialing is the setup of an engine that connects to one peer.
 func dialing(from netip.Addr, to netip.AddrPort, as uint32) Setup {
-	g := &session.Group{Name: "peer " + to.Addr().String(), Peer: "far", AS: as, Hold: testHold, Dialled: true,
+	g := &session.Group{Name: "peer " + to.Addr().String(), Peer: "far", AS: as, Hold: testHold, Dialed: true,
 		Prefixes: []netip.Prefix{netip.PrefixFrom(to.Addr(), to.Addr().BitLen())}}
 	return Setup{AS: testAS, RouterID: from, SendOnly: true, Dials: []Dial{{To: to, From: from, Retry: time.Second, Group: g}}}
 }

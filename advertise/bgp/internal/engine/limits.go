@@ -84,7 +84,7 @@ func turnAway(c *net.TCPConn, notify bool) {
 // judge checks a neighbor that has identified itself. It returns why it cannot have a
 // session, with the BGP error code; runs under e.mu.
 func (e *Engine) judge(t *session.Session, now session.Status) (code, sub uint8, reason string) {
-	if t.Group.Dialled {
+	if t.Group.Dialed {
 		return 0, 0, ""
 	}
 	peers := 0

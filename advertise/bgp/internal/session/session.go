@@ -92,13 +92,13 @@ type Session struct {
 
 // Status is the state of a session at one moment.
 type Status struct {
-	State  string
-	Since  time.Time
-	PeerAS uint32
-	PeerID netip.Addr
-	Heard  bool   // a message has been received
-	Reason string // why it ended
-	Closed bool
+	State    string
+	Since    time.Time
+	PeerAS   uint32
+	PeerID   netip.Addr
+	Answered bool   // a message has been received
+	Reason   string // why it ended
+	Closed   bool
 }
 
 // New returns a session that has just been connected.
@@ -183,7 +183,7 @@ func (t *Session) Close() error {
 	if first {
 		t.Total.paths.Add(int64(-t.all - t.fresh))
 	}
-	if first && t.status.State != Established && !t.status.Heard && t.status.Reason == "" && t.broke == "" {
+	if first && t.status.State != Established && !t.status.Answered && t.status.Reason == "" && t.broke == "" {
 		t.status.Reason = "connection rejected: another session with this address has not ended yet"
 	}
 	t.mu.Unlock()
@@ -214,7 +214,7 @@ func (t *Session) End(reason string) {
 func (t *Session) readFailure(err error) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.status.Heard && tcp.IsEnd(err) {
+	if !t.status.Answered && tcp.IsEnd(err) {
 		return "the peer closed the connection without a notification: it has no neighbor with our address, or another session with it"
 	}
 	return tcp.EndWords(err)
@@ -229,7 +229,7 @@ func (t *Session) enter(state string) {
 
 func (t *Session) received(typ uint8, body []byte) {
 	t.mu.Lock()
-	t.status.Heard = true
+	t.status.Answered = true
 	state := t.status.State
 	t.mu.Unlock()
 	switch typ {

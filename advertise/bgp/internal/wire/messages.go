@@ -6,7 +6,7 @@ import (
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
-// Open is what an OPEN message tells about a peer.
+// Open is what an OPEN message says about a peer.
 type Open struct {
 	// AS is the four-octet one if present (RFC 6793).
 	AS uint32

@@ -13,8 +13,8 @@ import (
 )
 
 // Do sends a request and returns the body of the response.
-func (c *Query) Do(ctx context.Context, method, path string, params url.Values, body io.Reader) (io.ReadCloser, error) {
-	socket, err := c.SocketPath(ctx)
+func (q *Query) Do(ctx context.Context, method, path string, params url.Values, body io.Reader) (io.ReadCloser, error) {
+	socket, err := q.SocketPath(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -25,8 +25,8 @@ func (c *Query) Do(ctx context.Context, method, path string, params url.Values, 
 }
 
 // DoJSON sends a request and decodes the response, one JSON value.
-func (c *Query) DoJSON(ctx context.Context, method, path string, body io.Reader, into any) error {
-	got, err := c.Do(ctx, method, path, nil, body)
+func (q *Query) DoJSON(ctx context.Context, method, path string, body io.Reader, into any) error {
+	got, err := q.Do(ctx, method, path, nil, body)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,7 @@
 // to another routing daemon, and the route reflector.
 //
 // Flags are defined by the commands; routes in the kernel are up to package router, BGP to
-// advertise/bgp. These daemons are tested as processes in lab/e2e and lab/foreign.
+// advertise/bgp. These daemons are tested as processes in lab/e2e/router and lab/interop.
 package routing
 
 import (
