@@ -26,7 +26,7 @@ type Group struct {
 	Receive   bool   // accept several next hops per prefix from it
 	Silent    bool   // it is sent no routes at all
 	MaxPaths  uint32 // that it may send in each family; 0: no limit
-	Dialed   bool   // by us
+	Dialed    bool   // by us
 	MaxPeers  int    // neighbors with sessions; 0: no limit
 }
 
