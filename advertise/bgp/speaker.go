@@ -5,8 +5,9 @@
 // This package contains the three roles and their configuration. The folders in internal
 // contain what they share: engine embeds gobgp and manages neighbors, session observes one
 // connection, tcp makes connections, wire reads messages, paths converts routes, and
-// discover finds routers on a link. No type of gobgp leaves them. Detecting a silent peer
-// is up to advertise/bfd.
+// discover finds routers on a link. Imports point in one direction: this package, engine,
+// session, then tcp, wire and paths. No type of gobgp leaves them. Detecting a silent peer is
+// up to advertise/bfd.
 //
 // Tests start the roles on loopback addresses, or as processes in namespaces.
 package bgp
