@@ -20,8 +20,8 @@ func admission(t *testing.T, w *world) {
 		"{addresses: []}":                          "spec.addresses: Invalid value: 0: spec.addresses in body should have at least 1 items",
 		"{addresses: [web]}":                       "is not an address, a prefix or a range: want one like 10.1.1.7, 10.1.1.0/24 or 10.1.1.5-10.1.1.9",
 		"{addresses: [10.1.1.0/24-10.1.2.0/24]}":   "is not an address, a prefix or a range",
-		"{addresses: [10.1.1.1/24]}":               "has bits set behind its length: want the prefix itself",
-		"{addresses: ['10.1.1.1-2001:db8::1']}":    "goes from one family to the other: want two ranges",
+		"{addresses: [10.1.1.1/24]}":               "has host bits set: use the network address",
+		"{addresses: ['10.1.1.1-2001:db8::1']}":    "mixes IPv4 and IPv6: use two ranges",
 		"{addresses: [10.1.1.1], reserved: [x]}":   "spec.reserved[0]",
 		"{addresses: [10.1.1.1], autoAsign: true}": "unknown field",
 	} {

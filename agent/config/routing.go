@@ -226,7 +226,7 @@ func (p *parser) prefixes(flag string, texts []string) []netip.Prefix {
 		} else if prefix, err := netip.ParsePrefix(text); err != nil {
 			p.refuse(flag, "%q is neither an address nor a prefix", text)
 		} else if prefix != prefix.Masked() {
-			p.refuse(flag, "%s has bits set behind its length: did you mean %s?", prefix, prefix.Masked())
+			p.refuse(flag, "%s has host bits set: did you mean %s?", prefix, prefix.Masked())
 		} else {
 			all = append(all, prefix)
 		}

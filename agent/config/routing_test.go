@@ -32,7 +32,7 @@ func TestRoutingIsRefusedByFlag(t *testing.T) {
 		{Router{Peers: []string{"10.0.0.109"}, Metric: 1 << 32}, "--metric: 4294967296 is not a positive 32-bit number"},
 		{Router{ShadowProtocols: []string{"bgp"}, Table: -1}, "--table: -1 is not a routing table"},
 		{Router{Peers: []string{"10.0.0.109"}, Table: 1 << 32}, "--table: 4294967296 is not a routing table"},
-		{Router{Peers: []string{"10.0.0.109"}, Metric: 20, Accept: []string{"10.1.1.1/16"}}, "--accept-prefixes: 10.1.1.1/16 has bits set behind its length"},
+		{Router{Peers: []string{"10.0.0.109"}, Metric: 20, Accept: []string{"10.1.1.1/16"}}, "--accept-prefixes: 10.1.1.1/16 has host bits set"},
 	} {
 		if _, err := c.config.Resolve(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("error %v, want %q", err, c.want)

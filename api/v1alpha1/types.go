@@ -31,11 +31,11 @@ func AddToScheme(s *runtime.Scheme) error {
 //
 // +kubebuilder:validation:MaxLength=83
 // +kubebuilder:validation:XValidation:rule="self.contains('-') ? self.split('-').size() == 2 && self.split('-').all(a, isIP(a.trim())) : isIP(self) || isCIDR(self)",message="is not an address, a prefix or a range: want one like 10.1.1.7, 10.1.1.0/24 or 10.1.1.5-10.1.1.9"
-// +kubebuilder:validation:XValidation:rule="!self.contains('-') || self.contains(':') != self.contains('.')",message="goes from one family to the other: want two ranges"
-// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",message="has bits set behind its length: want the prefix itself, one like 10.1.1.0/24"
+// +kubebuilder:validation:XValidation:rule="!self.contains('-') || self.contains(':') != self.contains('.')",message="mixes IPv4 and IPv6: use two ranges"
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",message="has host bits set: use the network address, for example 10.1.1.0/24"
 type AddressRange string
 
-// AddressPool is addresses that Services of type LoadBalancer are given.
+// AddressPool is a pool of addresses for Services of type LoadBalancer.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=fairlead
@@ -54,80 +54,77 @@ type AddressPool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec says which addresses there are, and whose they may be.
+	// Spec defines the addresses of the pool, and the Services that may use them.
 	Spec AddressPoolSpec `json:"spec"`
-	// Status says how much is in use. The controller writes it, a few seconds
-	// after a change.
+	// Status is the usage of the pool. The controller updates it a few seconds after a
+	// change.
 	Status AddressPoolStatus `json:"status,omitempty"`
 }
 
-// AddressPoolSpec says which addresses there are, and whose they may be.
+// AddressPoolSpec defines the addresses of a pool, and the Services that may use them.
 type AddressPoolSpec struct {
-	// Addresses are handed out, the lowest that is free first: addresses
-	// ("10.1.1.7"), prefixes ("10.1.1.0/24") and ranges ("10.1.1.5-10.1.1.9").
-	// None may be of another pool, too: of two pools that overlap the younger is
-	// refused.
+	// Addresses of the pool: addresses ("10.1.1.7"), prefixes ("10.1.1.0/24") and ranges
+	// ("10.1.1.5-10.1.1.9"). The lowest free address is assigned first. Pools must not
+	// overlap: the newer one of two overlapping pools is rejected.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=128
 	// +listType=atomic
 	Addresses []AddressRange `json:"addresses"`
-	// Reserved are those of Addresses that are never handed out, also not to a
-	// Service that asks for them: a gateway's, say.
+	// Reserved addresses are never assigned, not even to a Service that requests them; for
+	// example the address of a gateway.
 	// +kubebuilder:validation:MaxItems=128
 	// +listType=atomic
 	// +optional
 	Reserved []AddressRange `json:"reserved,omitempty"`
-	// AutoAssign gives addresses to every Service that may have them. Without it
-	// only those get one that name the pool, by annotation
-	// fairlead.io/address-pool, or an address of it, by annotation
-	// fairlead.io/addresses.
+	// AutoAssign assigns addresses to every Service that may use the pool. If false, a
+	// Service must request the pool (annotation fairlead.io/address-pool) or one of its
+	// addresses (annotation fairlead.io/addresses).
 	// +kubebuilder:default=true
 	// +optional
 	AutoAssign *bool `json:"autoAssign,omitempty"`
-	// Priority orders pools: that of the highest number is asked first, and of
-	// equal ones the first by name.
+	// Priority orders pools: the pool with the highest number is used first. Pools with
+	// equal numbers are used in the order of their names.
 	// +optional
 	Priority int32 `json:"priority,omitempty"`
-	// Namespaces, with those that NamespaceSelector selects, are those whose
-	// Services may have addresses of the pool. Without both all may.
+	// Namespaces whose Services may use the pool, in addition to those that
+	// NamespaceSelector selects. If both are omitted, all namespaces may use it.
 	// +kubebuilder:validation:MaxItems=1024
 	// +listType=set
 	// +optional
 	Namespaces []string `json:"namespaces,omitempty"`
-	// NamespaceSelector selects namespaces by their labels.
+	// NamespaceSelector selects namespaces by label.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
-	// ServiceSelector selects Services by their labels. Without it all may have
-	// addresses of the pool.
+	// ServiceSelector selects Services by label. If omitted, all Services may use the pool.
 	// +optional
 	ServiceSelector *metav1.LabelSelector `json:"serviceSelector,omitempty"`
-	// AvoidBuggyIPs leaves out IPv4 addresses that end in .0 or .255, which some
-	// old routers and firewalls take for networks and broadcasts.
+	// AvoidBuggyIPs skips IPv4 addresses that end in .0 or .255, which some old routers and
+	// firewalls treat as network and broadcast addresses.
 	// +optional
 	AvoidBuggyIPs bool `json:"avoidBuggyIPs,omitempty"`
 }
 
-// FamilyUsage is how many addresses of a family are in use. Numbers end at
-// 9223372036854775807, which also stands for more.
+// FamilyUsage counts the addresses of one IP family. 9223372036854775807 also stands for
+// larger numbers.
 type FamilyUsage struct {
-	// Total is how many addresses the pool may hand out.
+	// Total is the number of addresses that can be assigned.
 	Total int64 `json:"total"`
-	// Used is how many of them Services have.
+	// Used is the number of assigned addresses.
 	Used int64 `json:"used"`
-	// Free is how many are left.
+	// Free is the number of unassigned addresses.
 	Free int64 `json:"free"`
 }
 
-// AddressPoolStatus is what the controller says of a pool.
+// AddressPoolStatus is the state of a pool, as written by the controller.
 type AddressPoolStatus struct {
-	// IPv4 is how many IPv4 addresses are in use.
+	// IPv4 counts the IPv4 addresses.
 	// +optional
 	IPv4 *FamilyUsage `json:"ipv4,omitempty"`
-	// IPv6 is how many IPv6 addresses are in use.
+	// IPv6 counts the IPv6 addresses.
 	// +optional
 	IPv6 *FamilyUsage `json:"ipv6,omitempty"`
-	// Conditions has Ready: whether addresses are handed out of the pool, and
-	// why not.
+	// Conditions contains Ready: whether addresses are assigned from the pool, and the
+	// reason if not.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -37,7 +37,7 @@ func TestParseRange(t *testing.T) {
 		"2001:db8::1-2001:db8::f": "2001:db8::1-2001:db8::f",
 		"10.1.1.1/24":             "did you mean 10.1.1.0/24?",
 		"10.1.1.9-10.1.1.5":       "ends before it begins",
-		"10.1.1.9-2001:db8::1":    "from one family to the other",
+		"10.1.1.9-2001:db8::1":    "mixes IPv4 and IPv6",
 		"10.1.1.9-":               "does not end with an address",
 		"web":                     "is not an address, a prefix or a range",
 		"10.1.1.0/33":             "is not a prefix",

@@ -57,7 +57,7 @@ func ParseRange(text string) (Range, error) {
 		return Range{}, fmt.Errorf("%q is not a prefix; want one like \"10.1.1.0/24\"", text)
 	}
 	if p != p.Masked() {
-		return Range{}, fmt.Errorf("%s has bits set behind its length; did you mean %s?", p, p.Masked())
+		return Range{}, fmt.Errorf("%s has host bits set; did you mean %s?", p, p.Masked())
 	}
 	return checked(text, RangeOf(p))
 }
@@ -93,7 +93,7 @@ func checked(text string, r Range) (Range, error) {
 	}
 	switch {
 	case r.First.BitLen() != r.Last.BitLen():
-		return Range{}, fmt.Errorf("%q goes from one family to the other; want two ranges", text)
+		return Range{}, fmt.Errorf("%q mixes IPv4 and IPv6; use two ranges", text)
 	case r.Last.Less(r.First):
 		return Range{}, fmt.Errorf("%q ends before it begins; want the lower address first", text)
 	}
