@@ -79,28 +79,31 @@ const Established = "established"
 // Peer describes a routing session.
 type Peer struct {
 	// Name is the peer's name in the configuration, if it has one.
-	Name    string `json:"name,omitempty"`
+	Name string `json:"name,omitempty"`
+	// Address is the address of the peer.
 	Address string `json:"address"`
-	AS      uint32 `json:"as"`
-	// State is Established, or the protocol's name for the current state.
-	State string    `json:"state"`
+	// AS is the AS number of the peer.
+	AS uint32 `json:"as"`
+	// State is "established", or the state of the protocol.
+	State string `json:"state"`
+	// Since is when the State began.
 	Since time.Time `json:"since"`
-	// Unconfigured means that the configuration has no peer with this address: its
+	// Unconfigured means that no peer with this address is configured, so that its
 	// connections are rejected.
 	Unconfigured bool `json:"unconfigured,omitempty"`
-	// LastError is why a session that is not up last failed or cannot come up; empty if
-	// it is up or never failed.
+	// LastError is why a session that is not established failed.
 	LastError string `json:"lastError,omitempty"`
 	// BFD is the BFD state ("up", "down", "init"), "off" if disabled, or why BFD cannot
 	// run.
 	BFD string `json:"bfd,omitempty"`
-	// Received and Sent count the prefixes currently received from and advertised to the
-	// peer.
+	// Received is the number of prefixes that the peer currently advertises.
 	Received uint32 `json:"received"`
-	Sent     uint32 `json:"sent"`
-	// UpdatesReceived and UpdatesSent count UPDATE messages since the peer was
-	// configured; Flaps counts how often an established session ended.
+	// Sent is the number of prefixes that are currently advertised to the peer.
+	Sent uint32 `json:"sent"`
+	// UpdatesReceived counts UPDATE messages from the peer.
 	UpdatesReceived uint64 `json:"updatesReceived"`
-	UpdatesSent     uint64 `json:"updatesSent"`
-	Flaps           uint64 `json:"flaps"`
+	// UpdatesSent counts UPDATE messages to the peer.
+	UpdatesSent uint64 `json:"updatesSent"`
+	// Flaps counts the established sessions that have ended.
+	Flaps uint64 `json:"flaps"`
 }

@@ -88,10 +88,11 @@ type Canonical interface {
 
 // Counts are totals since the frontend or backend was programmed.
 type Counts struct {
-	// Packets and Bytes count traffic to the backends. Bytes are of the IP packet as
-	// received from the client.
+	// Packets counts packets to backends.
 	Packets uint64 `json:"packets"`
-	Bytes   uint64 `json:"bytes"`
+	// Bytes counts the bytes of these packets, as received from clients, from the IP
+	// header on.
+	Bytes uint64 `json:"bytes"`
 	// Flows counts new flows: SYNs for TCP; for UDP, new entries of the flow table if
 	// there is one.
 	Flows uint64 `json:"flows"`
@@ -99,18 +100,20 @@ type Counts struct {
 
 // SYNCounts are the events at a frontend with SYN flood protection.
 type SYNCounts struct {
-	// Guarded reports whether it is being protected now.
+	// Guarded means that the frontend is protected at the moment.
 	Guarded bool `json:"guarded"`
-	// CookiesSent counts SYN-ACKs with a cookie, CookiesAccepted the connections that
-	// they opened, CookiesRejected ACKs of no known flow without a valid cookie.
-	CookiesSent     uint64 `json:"cookiesSent"`
+	// CookiesSent counts SYN-ACKs with a SYN cookie.
+	CookiesSent uint64 `json:"cookiesSent"`
+	// CookiesAccepted counts connections opened with a valid cookie.
 	CookiesAccepted uint64 `json:"cookiesAccepted"`
+	// CookiesRejected counts ACKs of unknown flows without a valid cookie.
 	CookiesRejected uint64 `json:"cookiesRejected"`
-	// ChallengesSent counts challenges to unvalidated sources, ChallengesAnswered
-	// validated sources, Admitted SYNs of validated sources.
-	ChallengesSent     uint64 `json:"challengesSent"`
+	// ChallengesSent counts challenges to sources that are not validated.
+	ChallengesSent uint64 `json:"challengesSent"`
+	// ChallengesAnswered counts sources that answered and are validated.
 	ChallengesAnswered uint64 `json:"challengesAnswered"`
-	Admitted           uint64 `json:"admitted"`
+	// Admitted counts SYNs of validated sources.
+	Admitted uint64 `json:"admitted"`
 }
 
 // Events returns the counters by name.
@@ -132,13 +135,13 @@ type FrontendCounters struct {
 
 // Description describes a data plane.
 type Description struct {
-	// Kind is "xdp", "memory" and so on.
+	// Kind is "xdp" or "ipvs".
 	Kind string `json:"kind"`
-	// Attached describes where and how: one line per interface, with the reason for
-	// every fallback ("eth0: generic: driver has no native XDP").
+	// Attached has one line per interface: how programs are attached, and the reason for a
+	// fallback ("eth0: generic: driver has no native XDP").
 	Attached []string `json:"attached,omitempty"`
 	// Warnings are limitations, with their fix.
 	Warnings []string `json:"warnings,omitempty"`
-	// Drops are dropped packets, by the name of the reason.
+	// Drops counts dropped packets by drop reason.
 	Drops map[string]uint64 `json:"drops,omitempty"`
 }

@@ -17,23 +17,30 @@ const rtaNhID = 30
 
 // Route is one of our routes in the kernel.
 type Route struct {
+	// Prefix is the destination.
 	Prefix netip.Prefix `json:"prefix"`
-	// Group is the ID of its next-hop group; 0 for a route without one, which others may
-	// have added to a table.
-	Group    uint32 `json:"group"`
-	Metric   uint32 `json:"metric"`
-	Protocol uint8  `json:"protocol"`
-	Hops     []Hop  `json:"hops"`
-	// Resilient groups do not move the flows of the other next hops when one leaves.
+	// Group is the ID of the next-hop group; 0 for a route without a group, for example
+	// one that another program added.
+	Group uint32 `json:"group"`
+	// Metric is the metric of the route.
+	Metric uint32 `json:"metric"`
+	// Protocol is the routing protocol number of the route.
+	Protocol uint8 `json:"protocol"`
+	// Hops are the next hops.
+	Hops []Hop `json:"hops"`
+	// Resilient means that flows of other next hops do not move when one leaves.
 	Resilient bool `json:"resilient"`
 }
 
 // Hop is one path of a route.
 type Hop struct {
+	// Gateway is the address of the next hop.
 	Gateway netip.Addr `json:"gateway"`
-	Device  string     `json:"device"`
-	Weight  int        `json:"weight"`
-	// Onlink means that none of this machine's networks contains the gateway's address.
+	// Device is the interface.
+	Device string `json:"device"`
+	// Weight is the share of flows.
+	Weight int `json:"weight"`
+	// Onlink means that the gateway's address is in no network of this machine.
 	Onlink bool `json:"onlink,omitempty"`
 }
 

@@ -18,13 +18,13 @@ import (
 // Stale is an object whose previous version is in use, because its current version is
 // rejected or cannot be read. The reason is among the Problems.
 type Stale struct {
-	// Object is "Service default/web", Where the file and line of the version in use.
+	// Object is "Service default/web".
 	Object string `json:"object"`
-	Where  string `json:"where,omitempty"`
-	// Service is the Service, "namespace/name", that the object is or belongs to; empty if
-	// it belongs to none.
+	// Where is the file and line of the version in use.
+	Where string `json:"where,omitempty"`
+	// Service is the ID of the Service that the object is, or belongs to.
 	Service string `json:"service,omitempty"`
-	// Since is when the current version was first seen to be invalid.
+	// Since is when the current version was first rejected.
 	Since time.Time `json:"since"`
 }
 

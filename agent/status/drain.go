@@ -12,14 +12,15 @@ import (
 
 // Drain is the drain state of a load balancer.
 type Drain struct {
-	// Stage is "deferred" if it should drain but no other load balancer would be left;
-	// otherwise "graceful-shutdown", "withdrawn" or "drained".
-	Stage   plan.Stage `json:"stage"`
-	Reasons []string   `json:"reasons"`
-	// Since is when the drain began, Entered when its Stage did.
-	Since   time.Time `json:"since"`
+	// Stage is "deferred" if no other active load balancer would be left.
+	Stage plan.Stage `json:"stage"`
+	// Reasons are the causes of the drain.
+	Reasons []string `json:"reasons"`
+	// Since is when the drain began.
+	Since time.Time `json:"since"`
+	// Entered is when the Stage began.
 	Entered time.Time `json:"entered"`
-	// Flows is the number of tracked flows as of the last count.
+	// Flows is the number of tracked flows at the latest count.
 	Flows int `json:"flows"`
 }
 

@@ -12,13 +12,15 @@ import (
 
 // Layer2 is who answers for an address on the segments of a load balancer.
 type Layer2 struct {
-	// State is "owner" if this node answers, "standby" if another one does, otherwise why
-	// nobody does.
+	// State is "owner" if this node answers, "standby" if another node does, otherwise why
+	// no node answers.
 	State string `json:"state"`
 	// Owner is the member that answers, if known.
-	Owner  netip.Addr `json:"owner,omitzero"`
-	Reason string     `json:"reason"`
-	Since  time.Time  `json:"since,omitzero"`
+	Owner netip.Addr `json:"owner,omitzero"`
+	// Reason explains the State.
+	Reason string `json:"reason"`
+	// Since is when the State began.
+	Since time.Time `json:"since,omitzero"`
 }
 
 // segment provides the layer-2 state.

@@ -10,32 +10,37 @@ import (
 // ServiceProxy summarizes a service proxy in counts, because there may be very many
 // Services.
 type ServiceProxy struct {
-	// Attached lists where it is attached and how, one line each.
+	// Attached lists where programs are attached, and how, one line each.
 	Attached []string `json:"attached,omitempty"`
-	// Loaded means that the cluster has been read, Synced that the kernel has everything
-	// as desired, except what it has no room for.
-	Loaded  bool `json:"loaded"`
-	Synced  bool `json:"synced"`
+	// Loaded means that the objects of the cluster have been read.
+	Loaded bool `json:"loaded"`
+	// Synced means that the kernel is as desired, except for frontends in Refused.
+	Synced bool `json:"synced"`
+	// Healthy is the answer to health checks (/healthz).
 	Healthy bool `json:"healthy"`
-	// Services and Frontends count what is known. Unwritten counts frontends that are not
-	// yet programmed as desired, Refused those that cannot be, which are among the
-	// Status's problems.
-	Services  int `json:"services"`
+	// Services is the number of Services.
+	Services int `json:"services"`
+	// Frontends is the number of frontends.
 	Frontends int `json:"frontends"`
+	// Unwritten is the number of frontends that are not programmed yet.
 	Unwritten int `json:"unwritten"`
-	Refused   int `json:"rejected"`
-	// Changes counts the changes from the cluster, Writes the writes to the kernel.
+	// Refused is the number of frontends that cannot be programmed. They are among the
+	// problems.
+	Refused int `json:"rejected"`
+	// Changes counts the changes received from the API server.
 	Changes uint64 `json:"changes"`
-	Writes  uint64 `json:"writes"`
-	// Entries counts the kernel map entries written or deleted. Entries that are already
-	// correct are not written.
-	Entries  uint64    `json:"entries"`
+	// Writes counts the updates of the kernel.
+	Writes uint64 `json:"writes"`
+	// Entries counts the map entries written or deleted. Entries that are already correct
+	// are not written.
+	Entries uint64 `json:"entries"`
+	// LastSync is when the kernel last became as desired.
 	LastSync time.Time `json:"lastSync"`
-	// DelayP50 and DelayP99 are the latencies of recent changes from notification to
-	// write, in nanoseconds.
+	// DelayP50 is the median latency of recent changes, from notification to write.
 	DelayP50 time.Duration `json:"delayP50"`
+	// DelayP99 is the 99th percentile of the same.
 	DelayP99 time.Duration `json:"delayP99"`
-	// Error is why the last write failed.
+	// Error is why the latest write failed.
 	Error string `json:"error,omitempty"`
 	// Drops counts dropped packets by reason.
 	Drops map[string]uint64 `json:"drops,omitempty"`

@@ -22,46 +22,50 @@ import (
 // Status is the state of one agent, reflector or router at one moment. Its JSON field
 // names are an interface: fields may be added, never changed.
 type Status struct {
+	// Version is the version of Fairlead.
 	Version string `json:"version"`
 	// Kernel is the output of uname -sr.
 	Kernel string `json:"kernel"`
-	Node   string `json:"node"`
+	// Node is the name of the node.
+	Node string `json:"node"`
 	// Role is "balancer", "dsr", "balancer, dsr", "reflector" or "router".
-	Role    string    `json:"role"`
+	Role string `json:"role"`
+	// Started is when the process started.
 	Started time.Time `json:"started"`
 	// Time is when the status was gathered. Ages in tables are relative to it.
 	Time time.Time `json:"time"`
-	// DataPlane is omitted if the role has none.
+	// DataPlane is the data plane of a load balancer.
 	DataPlane *dataplane.Description `json:"dataPlane,omitempty"`
-	// NodeKeys is omitted if packets between nodes are not authenticated.
+	// NodeKeys are the keys that authenticate packets between nodes.
 	NodeKeys *NodeKeys `json:"nodeKeys,omitempty"`
-	// DSRAgent is omitted if the role has none.
+	// DSRAgent is the state of the DSR agent.
 	DSRAgent *DSRAgent `json:"dsr,omitempty"`
-	// ServiceProxy is omitted if the role has none.
+	// ServiceProxy is the state of the service proxy.
 	ServiceProxy *ServiceProxy `json:"serviceProxy,omitempty"`
-	// Services are sorted by ID.
+	// Services lists the Services that the node knows, sorted by ID.
 	Services []Service `json:"services"`
-	// Routes are sorted by prefix and next hop: on a load balancer those that it
-	// advertises or would advertise, on a reflector those that it received, on a router
-	// those that it received or its kernel has.
+	// Routes are sorted by prefix and next hop. A load balancer lists the routes that it
+	// advertises, or does not advertise for some reason; a route reflector those that it
+	// received; a router those that it received or that its kernel has.
 	Routes []Route `json:"routes"`
-	// Withdrawing lists routes that a load balancer has withdrawn but that some peer has
-	// not confirmed. Leaving lists the frontends that are still programmed although they
-	// are no longer desired.
+	// Withdrawing lists routes that a load balancer has withdrawn, and whose withdrawal
+	// some peer has not confirmed.
 	Withdrawing []advertise.Withdrawal `json:"withdrawing,omitempty"`
-	Leaving     []Leaving              `json:"leaving,omitempty"`
-	// Table is a router's part of the kernel routing table.
-	Table []router.Route   `json:"table,omitempty"`
+	// Leaving lists frontends that are still programmed although they are no longer
+	// desired.
+	Leaving []Leaving `json:"leaving,omitempty"`
+	// Table is the router's part of the kernel routing table.
+	Table []router.Route `json:"table,omitempty"`
+	// Peers are BGP sessions, layer 2 members and cloud APIs.
 	Peers []advertise.Peer `json:"peers"`
-	// Drain is the drain state of a load balancer; omitted if it is not draining.
+	// Drain is present while a load balancer drains.
 	Drain *Drain `json:"drain,omitempty"`
-	// Degraded lists optional kernel features that are unavailable here, and the
-	// consequences.
+	// Degraded lists optional kernel features that are unavailable, and the consequences.
 	Degraded []features.Degraded `json:"degraded"`
-	// Problems lists rejected input and failures.
+	// Problems lists rejected configuration and failures.
 	Problems []problem.Problem `json:"problems"`
-	// Stale lists objects whose last change was rejected, so that the version before it
-	// is used.
+	// Stale lists objects whose latest change was rejected, so that their previous version
+	// is in use.
 	Stale []source.Stale `json:"stale"`
 }
 
@@ -89,17 +93,22 @@ func (s Status) complete() Status {
 // Service is one Service as this agent sees it.
 type Service struct {
 	// ID is "namespace/name".
-	ID              string            `json:"id"`
-	ForwardingMode  service.Method    `json:"forwardingMode"`
-	Scheduler       service.Scheduler `json:"scheduler"`
-	MaglevTableSize int               `json:"maglevTableSize,omitempty"`
-	Check           service.CheckKind `json:"check,omitempty"`
-	// Origin is where it was read: "web.yaml:12".
+	ID string `json:"id"`
+	// ForwardingMode is how packets reach the backends.
+	ForwardingMode service.Method `json:"forwardingMode"`
+	// Scheduler selects the backend of a new flow.
+	Scheduler service.Scheduler `json:"scheduler"`
+	// MaglevTableSize is the size of the Maglev table.
+	MaglevTableSize int `json:"maglevTableSize,omitempty"`
+	// Check is the kind of health check.
+	Check service.CheckKind `json:"check,omitempty"`
+	// Origin is the file and line that define the Service: "web.yaml:12".
 	Origin string `json:"origin,omitempty"`
-	// StaleSince is the time since which a change of the Service, or of one of its EndpointSlices,
-	// has been rejected; zero if none is.
-	StaleSince time.Time  `json:"staleSince,omitzero"`
-	Frontends  []Frontend `json:"frontends"`
+	// StaleSince is when a change of the Service, or of one of its EndpointSlices, was
+	// first rejected.
+	StaleSince time.Time `json:"staleSince,omitzero"`
+	// Frontends are the VIPs and ports of the Service.
+	Frontends []Frontend `json:"frontends"`
 }
 
 // States of a frontend in addition to those of the plan: the result of programming it.
@@ -116,19 +125,26 @@ const (
 
 // Frontend is one VIP and port.
 type Frontend struct {
-	VIP  netip.Addr `json:"vip"`
-	Port uint16     `json:"port"`
-	// LastPort is the end of a port range; ports 0 to 65535 are the whole address.
+	// VIP is the virtual IP address.
+	VIP netip.Addr `json:"vip"`
+	// Port is the port, or the first port of a range.
+	Port uint16 `json:"port"`
+	// LastPort is the last port of a range. Ports 0 to 65535 are the whole address.
 	LastPort uint16 `json:"lastPort,omitempty"`
+	// Protocol is TCP, UDP or SCTP.
 	Protocol string `json:"protocol"`
+	// PortName is the name of the port in the Service.
 	PortName string `json:"portName,omitempty"`
-	// Reason explains why State is not active.
-	State  plan.State       `json:"state"`
-	Reason string           `json:"reason,omitempty"`
+	// State is why it is or is not served.
+	State plan.State `json:"state"`
+	// Reason explains a State other than active.
+	Reason string `json:"reason,omitempty"`
+	// Counts counts the traffic of the frontend.
 	Counts dataplane.Counts `json:"counts"`
-	// SYNFlood is omitted if there has been no SYN flood.
+	// SYNFlood is present after a SYN flood.
 	SYNFlood *dataplane.SYNCounts `json:"synFlood,omitempty"`
-	Backends []Backend            `json:"backends"`
+	// Backends are the backends of the frontend.
+	Backends []Backend `json:"backends"`
 }
 
 // SYNProtected reports whether the frontend is currently protected against a SYN flood.
@@ -142,27 +158,32 @@ func (f Frontend) Key() string {
 
 // Backend is one backend of a frontend.
 type Backend struct {
+	// Address is the address and port of the backend.
 	Address netip.AddrPort `json:"address"`
-	Name    string         `json:"name,omitempty"`
-	Node    string         `json:"node,omitempty"`
+	// Name is the name of its pod or machine.
+	Name string `json:"name,omitempty"`
+	// Node is the node that it runs on.
+	Node string `json:"node,omitempty"`
 	// Weight is the desired weight.
 	Weight uint32 `json:"weight"`
-	// Health is "up", "down", "removed" if it was down for longer than the drain timeout,
-	// "unknown" before the first probe, or "unchecked" if the Service has no health
-	// checks or this role does not run any.
+	// Health is "up", "down", "removed" (down for longer than the drain timeout),
+	// "unknown" (before the first probe), or "unchecked" (without health checks in this
+	// role).
 	Health string `json:"health"`
-	// Since is when Health last changed; zero if it never did.
+	// Since is when Health last changed.
 	Since time.Time `json:"since,omitzero"`
-	// LastError is why the last failed probe failed.
+	// LastError is why the latest failed probe failed.
 	LastError string `json:"lastError,omitempty"`
-	// InService means that it is programmed into the data plane, with weight ProgrammedWeight.
-	InService        bool   `json:"inService"`
+	// InService means that the backend is programmed into the data plane.
+	InService bool `json:"inService"`
+	// ProgrammedWeight is the weight in the data plane.
 	ProgrammedWeight uint32 `json:"programmedWeight"`
-	// Draining means that established flows stay and new ones go elsewhere. It describes
+	// Draining means that the backend keeps its flows and gets no new ones. It describes
 	// the programmed state or, if not programmed, the desired state.
-	Draining bool             `json:"draining"`
-	Counts   dataplane.Counts `json:"counts"`
-	// Local is omitted if there is no DSR agent, or none is needed.
+	Draining bool `json:"draining"`
+	// Counts counts the traffic to the backend.
+	Counts dataplane.Counts `json:"counts"`
+	// Local is what this node's DSR agent does for the backend, if it has to do anything.
 	Local *Local `json:"local,omitempty"`
 }
 
@@ -172,21 +193,24 @@ type Local struct {
 	Here bool `json:"here"`
 	// Flows is the number of tracked flows.
 	Flows int `json:"flows"`
-	// Reason explains why it is not Here.
+	// Reason explains why the backend is not served here.
 	Reason string `json:"reason,omitempty"`
 }
 
 // NodeKeys identifies the keys for packets between nodes. Nodes with the same key derive
 // the same ID.
 type NodeKeys struct {
-	Sends    string   `json:"sends"`
-	Accepts  []string `json:"accepts"`
-	Required bool     `json:"required"`
+	// Sends is the ID of the key that tags sent packets.
+	Sends string `json:"sends"`
+	// Accepts are the IDs of the keys that received packets may use.
+	Accepts []string `json:"accepts"`
+	// Required means that packets without a tag are dropped.
+	Required bool `json:"required"`
 }
 
 // DSRAgent is the state of the DSR agent in the kernel.
 type DSRAgent struct {
-	// Attached has one line per device.
+	// Attached lists the devices with programs, one line each.
 	Attached []string `json:"attached"`
 	// Entries are the frontends with backends on this node.
 	Entries []Entry `json:"entries"`
@@ -194,7 +218,7 @@ type DSRAgent struct {
 	Flows int `json:"flows"`
 	// Counters counts packets by outcome.
 	Counters map[string]uint64 `json:"counters"`
-	// ChecksSenders means that tunneled packets are accepted only from Senders.
+	// ChecksSenders means that only packets from the Senders may be tunneled to pods.
 	ChecksSenders bool `json:"checksSenders"`
 	// Senders are the addresses of load balancers.
 	Senders []netip.Addr `json:"senders"`
@@ -202,12 +226,18 @@ type DSRAgent struct {
 
 // Entry is one frontend at one backend on this node.
 type Entry struct {
-	VIP            netip.Addr     `json:"vip"`
-	Port           uint16         `json:"port"`
-	Protocol       string         `json:"protocol"`
+	// VIP is the virtual IP address.
+	VIP netip.Addr `json:"vip"`
+	// Port is the port.
+	Port uint16 `json:"port"`
+	// Protocol is TCP, UDP or SCTP.
+	Protocol string `json:"protocol"`
+	// ForwardingMode is how packets reach the backend.
 	ForwardingMode service.Method `json:"forwardingMode"`
-	Server         netip.AddrPort `json:"server"`
-	Flows          int            `json:"flows"`
+	// Server is the address and port of the backend.
+	Server netip.AddrPort `json:"server"`
+	// Flows is the number of tracked flows.
+	Flows int `json:"flows"`
 }
 
 // state summarizes a backend in one word.
@@ -225,20 +255,21 @@ func (b Backend) state() string {
 
 // Route is one prefix with one next hop.
 type Route struct {
+	// Prefix is the prefix.
 	Prefix netip.Prefix `json:"prefix"`
-	// NextHop is invalid if this node has none to advertise.
+	// NextHop is empty if this node has no next hop to advertise.
 	NextHop netip.Addr `json:"nextHop"`
 	// Attributes are the path attributes other than the next hop.
 	Attributes route.Attributes `json:"attributes,omitzero"`
-	// Advertised means that it has been advertised to peers (on a reflector: received from
-	// a load balancer; on a router: installed in the kernel).
+	// Advertised means that the route is advertised to peers; on a route reflector, that a
+	// load balancer advertises it; on a router, that the kernel has it.
 	Advertised bool `json:"advertised"`
-	// Since is when a load balancer advertised it; zero if it did not.
+	// Since is when a load balancer advertised the route.
 	Since time.Time `json:"since,omitzero"`
-	// Rule says what prevents it from being advertised, or from being advertised as
-	// requested; Reason explains it.
-	Rule   plan.Rule `json:"rule,omitempty"`
-	Reason string    `json:"reason,omitempty"`
-	// Layer2 is omitted if VIPs are not advertised that way.
+	// Rule names what prevents the route from being advertised as requested.
+	Rule plan.Rule `json:"rule,omitempty"`
+	// Reason explains the Rule.
+	Reason string `json:"reason,omitempty"`
+	// Layer2 is the state on a layer 2 segment, if the VIP is advertised there.
 	Layer2 *Layer2 `json:"layer2,omitempty"`
 }

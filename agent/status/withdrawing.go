@@ -21,9 +21,11 @@ const RuleWithdrawing plan.Rule = "withdrawing"
 // withdrawal of its route is confirmed, and for --withdraw-grace-period after that.
 type Leaving struct {
 	// Frontend is "TCP 10.1.1.1:80".
-	Frontend string    `json:"frontend"`
-	Since    time.Time `json:"since"`
-	Reason   string    `json:"reason"`
+	Frontend string `json:"frontend"`
+	// Since is when it was no longer desired.
+	Since time.Time `json:"since"`
+	// Reason is what it waits for.
+	Reason string `json:"reason"`
 }
 
 func leaving(v *reconciler.View) (all []Leaving) {

@@ -4,14 +4,14 @@ package problem
 
 // Problem names something in the input that was rejected, and how to fix it.
 type Problem struct {
-	// Object is what was rejected: "Service default/web" or "EndpointSlice
-	// default/web-1". Empty if the text did not even name an object.
+	// Object is the object: "Service default/web". It is empty if the input does not even
+	// name an object.
 	Object string `json:"object,omitempty"`
-	// Where is "file:line". Empty for objects from an API.
+	// Where is "file:line"; empty for objects of the API server.
 	Where string `json:"where,omitempty"`
-	// Field is the path of the rejected field: "spec.ports[0].port".
+	// Field is the path of the field: "spec.ports[0].port".
 	Field string `json:"field,omitempty"`
-	// Message says what is wrong and what would be valid.
+	// Message is what is wrong, and what is valid.
 	Message string `json:"message"`
 }
 

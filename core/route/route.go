@@ -20,22 +20,22 @@ type Route struct {
 // Attributes are the path attributes of a route. They are comparable; the zero value sets
 // none.
 type Attributes struct {
+	// Communities of the route.
 	Communities Communities `json:"communities,omitempty"`
-	// LocalPreference is for peers in our AS: the highest wins. 0: not set, for which
-	// they assume 100.
+	// LocalPreference is sent to peers in the same AS, which prefer the highest value.
+	// They assume 100 if it is 0.
 	LocalPreference uint32 `json:"localPreference,omitempty"`
-	// MED is for all peers: among routes from one AS, the lowest wins. 0: not set, for
-	// which nearly all assume 0.
+	// MED is sent to all peers. Among routes from one AS, they prefer the lowest value.
 	MED uint32 `json:"med,omitempty"`
-	// ASPathPrepend is how often our AS is additionally prepended to the AS path, at most
-	// MaxASPathPrepend: the shortest path wins. It is for peers in other ASes.
+	// ASPathPrepend is how often the load balancers' AS is prepended to the AS path, in
+	// addition, for peers in other ASes. At most MaxASPathPrepend.
 	ASPathPrepend uint32 `json:"asPathPrepend,omitempty"`
-	// Weight is this load balancer's share of the flows relative to the others, for
-	// routers that support link bandwidth (RFC 10005). 0: not set.
+	// Weight is this load balancer's share of the flows, for routers that support link
+	// bandwidth (RFC 10005); 0 if not set.
 	Weight uint32 `json:"weight,omitempty"`
-	// Peers names the peers to which the route is advertised. Empty: all.
+	// Peers names the peers to which the route is advertised; all if empty.
 	Peers Names `json:"peers,omitempty"`
-	// Mode is how the route is advertised. Empty: in every available way.
+	// Mode is how the route is advertised; in every available way if empty.
 	Mode Mode `json:"mode,omitempty"`
 }
 

@@ -102,13 +102,15 @@ func (r *Refusal) Unwrap() error { return r.Err }
 // Degraded is an optional feature that a component runs without. Its JSON names
 // are an interface.
 type Degraded struct {
-	Feature   string    `json:"feature"`
+	// Feature is the name of the kernel feature.
+	Feature string `json:"feature"`
+	// Component is the part of Fairlead that runs without it.
 	Component Component `json:"component"`
 	// Reason is short and stable, for metrics: "EPERM", "not-supported".
 	Reason string `json:"reason"`
 	// Message is the kernel's error message.
 	Message string `json:"message"`
-	// Lost is what the operator loses.
+	// Lost is what does not work.
 	Lost string `json:"lost"`
 }
 
