@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Build or serve the documentation site (mkdocs.yml):
+# Build, check or serve the documentation site (mkdocs.yml):
 #
-#   scripts/docs.sh build|serve
+#   scripts/docs.sh build|check|serve
 #
-# mkdocs is installed into out/docs, at the versions of tools/docs/requirements.txt.
+# The check builds the site, which fails on broken links and anchors, then checks spelling
+# and the contrast of colours. The tools are installed into out/docs, at the versions of
+# tools/docs/requirements.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/deps.sh docs
@@ -15,11 +17,18 @@ if ! cmp -s tools/docs/requirements.txt "$env/requirements.txt"; then
 	cp tools/docs/requirements.txt "$env/requirements.txt"
 fi
 export NO_MKDOCS_2_WARNING=1 # about a later release of the theme
+# Words that are no mistakes: names and abbreviations.
+spelling() { git ls-files -z '*.md' 'deploy/helm/*' | xargs -0 "$env/bin/codespell" --ignore-words-list nd,fo,notin,covert; }
 case "${1-}" in
 build) "$env/bin/mkdocs" build --quiet --strict ;;
+check)
+	"$env/bin/mkdocs" build --quiet --strict
+	"$env/bin/python" tools/docs/contrast.py out/site
+	spelling
+	;;
 serve) "$env/bin/mkdocs" serve --dev-addr 127.0.0.1:8000 ;;
 *)
-	echo "usage: $0 build|serve" >&2
+	echo "usage: $0 build|check|serve" >&2
 	exit 2
 	;;
 esac

@@ -48,7 +48,7 @@ check clang-format c_formatted
 check "BPF objects" scripts/check-objects.sh
 check resources scripts/check-crds.sh "$tools"
 check wording go run ./scripts/wording
-check "documentation site" scripts/docs.sh build
+check "documentation site" scripts/docs.sh check
 
 if ((${#failed[@]})); then
 	printf 'lint: failed: %s\n' "${failed[*]}" >&2

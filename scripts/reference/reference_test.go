@@ -63,3 +63,17 @@ func code(s string) string {
 	}
 	return "`" + strings.ReplaceAll(s, "|", "\\|") + "`"
 }
+
+// TestIndex: the index links every page in its folder.
+func TestIndex(t *testing.T) {
+	index := string(read(t, "docs/reference/index.md"))
+	pages, _ := filepath.Glob(filepath.Join(repository, "docs/reference/*.md"))
+	if len(pages) < 2 {
+		t.Fatal("no pages")
+	}
+	for _, p := range pages {
+		if name := filepath.Base(p); name != "index.md" && !strings.Contains(index, "]("+name+")") {
+			t.Errorf("docs/reference/index.md does not link %s", name)
+		}
+	}
+}
