@@ -42,7 +42,7 @@ type Status struct {
 	DSRAgent *DSRAgent `json:"dsr,omitempty"`
 	// ServiceProxy is the state of the service proxy.
 	ServiceProxy *ServiceProxy `json:"serviceProxy,omitempty"`
-	// Services lists the Services that the node knows, sorted by ID.
+	// Services lists all Services that the node knows, sorted by ID.
 	Services []Service `json:"services"`
 	// Routes are sorted by prefix and next hop. A load balancer lists the routes that it
 	// advertises, or does not advertise for some reason; a route reflector those that it

@@ -43,8 +43,7 @@ func TestHelmValues(t *testing.T) {
 	v := valuesPage{t: t}
 	v.WriteString("# Helm values\n\nThis page is generated from `" + chart + "values.yaml` and its schema. Set values with `--set KEY=VALUE` " +
 		"or in a file (`--values FILE`), as [Kubernetes](../kubernetes.md#install-with-helm) shows.\n\n")
-	v.WriteString(header("key", "type", "default", "description"))
-	v.rows("", values.Content[0], schema)
+	v.sections(values.Content[0], schema)
 	compare(t, "helm.md", v.String())
 }
 
@@ -53,24 +52,51 @@ type valuesPage struct {
 	t *testing.T
 }
 
+// sections describes each part of the chart in a section of its own.
+func (v *valuesPage) sections(of *yaml.Node, s valueSchema) {
+	var single yaml.Node
+	for i := 0; i+1 < len(of.Content); i += 2 {
+		if of.Content[i+1].Kind != yaml.MappingNode {
+			single.Content = append(single.Content, of.Content[i:i+2]...)
+		}
+	}
+	v.WriteString("## General\n\n" + valuesHeader)
+	v.rows("", &single, s)
+	for i := 0; i+1 < len(of.Content); i += 2 {
+		key, value := of.Content[i], of.Content[i+1]
+		if value.Kind == yaml.MappingNode {
+			v.WriteString("\n## " + key.Value + "\n\n" + v.comment(key.Value, key) + "\n\n" + valuesHeader)
+			v.rows(key.Value+".", value, s.Properties[key.Value])
+		}
+	}
+}
+
+var valuesHeader = header("key", "type and default", "description")
+
 func (v *valuesPage) rows(path string, of *yaml.Node, s valueSchema) {
 	for i := 0; i+1 < len(of.Content); i += 2 {
 		key, value := of.Content[i], of.Content[i+1]
 		full, below := path+key.Value, s.Properties[key.Value]
-		text := comment(key.HeadComment)
-		if text == "" {
-			text = common[key.Value]
-		}
-		if text == "" {
-			v.t.Errorf("values.yaml:%d: %s has no comment above it", key.Line, full)
-		}
+		text := v.comment(full, key)
 		if value.Kind == yaml.MappingNode && len(below.Properties) > 0 && common[key.Value] == "" {
-			v.WriteString(row("**"+code(full)+"**", "", "", text))
+			v.WriteString(row(code(full), "", text))
 			v.rows(full+".", value, below)
 			continue
 		}
-		v.WriteString(row(code(full), below.kind(), code(shown(v.t, value)), text))
+		v.WriteString(row(code(full), below.kind()+"<br>"+code(shown(v.t, value)), text))
 	}
+}
+
+// comment returns the description of a key.
+func (v *valuesPage) comment(path string, key *yaml.Node) string {
+	text := comment(key.HeadComment)
+	if text == "" {
+		text = common[key.Value]
+	}
+	if text == "" {
+		v.t.Errorf("values.yaml:%d: %s has no comment above it", key.Line, path)
+	}
+	return text
 }
 
 var (
@@ -107,15 +133,16 @@ func (s valueSchema) kind() string {
 	return s.Type
 }
 
-// shown returns a default in one line, as in JSON.
+// shown returns a default in one line.
 func shown(t *testing.T, value *yaml.Node) string {
-	text, err := yaml.Marshal(value)
+	plain := *value
+	plain.Style = yaml.FlowStyle
+	if value.Kind == yaml.ScalarNode {
+		plain.Style = value.Style
+	}
+	text, err := yaml.Marshal(&plain)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := jsonyaml.YAMLToJSON(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out)
+	return strings.Join(strings.Fields(string(text)), " ")
 }

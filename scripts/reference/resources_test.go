@@ -81,7 +81,7 @@ func (c crd) describe(b *strings.Builder) {
 		fmt.Fprintf(b, " or `%s`", short)
 	}
 	fmt.Fprintf(b, "; scope: %s\n\n", strings.ToLower(c.Spec.Scope))
-	b.WriteString(header("field", "type", "default", "validation", "description"))
+	b.WriteString(header("field", "type", "description"))
 	for _, top := range []string{"spec", "status"} {
 		if part, ok := s.Properties[top]; ok {
 			part.rows(b, top, slices.Contains(s.Required, top))
@@ -92,7 +92,14 @@ func (c crd) describe(b *strings.Builder) {
 // rows writes the row of a field, and those of the fields in it.
 func (s schema) rows(b *strings.Builder, path string, required bool) {
 	standard := s.standard()
-	b.WriteString(row(code(path), s.kind(), code(s.defaults()), s.validation(required), prose(s.Description)))
+	kind := append([]string{s.kind()}, s.limits()...)
+	if required {
+		kind = append(kind, "required")
+	}
+	if d := s.defaults(); d != "" {
+		kind = append(kind, "default "+code(d))
+	}
+	b.WriteString(row(code(path), strings.Join(kind, "; "), strings.Join(append([]string{prose(s.Description)}, s.rules()...), "<br>")))
 	if standard != "" {
 		return
 	}
@@ -145,20 +152,20 @@ func (s schema) defaults() string {
 	return ""
 }
 
-func (s schema) validation(required bool) string {
-	var all []string
-	if required {
-		all = append(all, "required")
-	}
-	all = append(all, s.limits()...)
-	if s.Items != nil {
-		for _, l := range s.Items.limits() {
-			all = append(all, "each: "+l)
+// rules returns the messages of validation rules.
+func (s schema) rules() (all []string) {
+	for _, of := range []*schema{&s, s.Items} {
+		if of == nil {
+			continue
+		}
+		for _, v := range of.Validations {
+			all = append(all, "*Validation error:* "+prose(v.Message))
 		}
 	}
-	return strings.Join(all, "; ")
+	return all
 }
 
+// limits returns the limits of a value and, in a list, of each item.
 func (s schema) limits() (all []string) {
 	if len(s.Enum) > 0 {
 		all = append(all, "`"+strings.Join(s.Enum, "`, `")+"`")
@@ -170,8 +177,10 @@ func (s schema) limits() (all []string) {
 	if s.Pattern != "" {
 		all = append(all, code(s.Pattern))
 	}
-	for _, v := range s.Validations {
-		all = append(all, prose(v.Message))
+	if s.Items != nil {
+		for _, l := range s.Items.limits() {
+			all = append(all, "each "+l)
+		}
 	}
 	return all
 }

@@ -25,8 +25,8 @@ func TestStatus(t *testing.T) {
 	p := statusPage{t: t, files: map[string][]*ast.File{}, sections: map[string]string{}}
 	p.WriteString("# Status JSON\n\nThis page is generated from the Go types of `fairlead status -o json` (and `-o yaml`). " +
 		"Fields may be added, and are never renamed or removed ([versioning](../versioning.md)). A field marked *optional* is omitted if it is empty. " +
-		"Section titles are paths, as in `jq`.\n")
-	p.section(".", root, "Status")
+		"Sections are named by paths, as in `jq`.\n\n## Status\n\n")
+	p.section("", root, "Status")
 	for i := 0; i < len(p.next); i++ {
 		n := p.next[i]
 		p.section(n.title, n.dir, n.name)
@@ -47,7 +47,9 @@ type statusPage struct {
 // section describes the fields of a struct.
 func (p *statusPage) section(title, dir, name string) {
 	spec, file := p.typeSpec(dir, name)
-	fmt.Fprintf(p, "\n## `%s`\n\n", title)
+	if title != "" {
+		fmt.Fprintf(p, "\n## `%s`\n\n", title)
+	}
 	p.WriteString(header("field", "type", "description"))
 	p.fields(title, dir, file, spec.Type.(*ast.StructType))
 }
@@ -59,7 +61,7 @@ func (p *statusPage) fields(title, dir string, file *ast.File, of *ast.StructTyp
 			continue
 		}
 		field, options, _ := strings.Cut(tag, ",")
-		kind := p.kind(strings.TrimSuffix(title, ".")+"."+field, dir, file, f.Type)
+		kind := p.kind(title+"."+field, dir, file, f.Type)
 		if strings.Contains(options, "omit") {
 			kind += ", *optional*"
 		}
