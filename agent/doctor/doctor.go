@@ -138,7 +138,7 @@ var areas = []struct {
 	{"bpf", []func(exam){checkFeatures, checkBPFFS, checkCgroup, checkPins}},
 	{"interfaces", []func(exam){checkSelection, checkLinks, checkNativeXDP, checkQueues, checkMTU}},
 	{"routing", []func(exam){checkDefaultRoutes, checkReversePath, checkRouteMTU, checkForwarding, checkMultipath}},
-	{"tables", []func(exam){checkNeighbours, checkConntrack}},
+	{"tables", []func(exam){checkNeighbors, checkConntrack}},
 	{"ports", []func(exam){checkPorts}},
 	{"other software", []func(exam){checkXDPPrograms, checkTCPrograms, checkIPVSServices, checkKubeProxyChains, checkProcesses}},
 	{"agent", []func(exam){checkAgents, checkManifests}},

@@ -89,8 +89,8 @@ type Network struct {
 	// Names lists all interfaces of the namespace.
 	Names  []string
 	Routes []Route
-	// Neighbours4 and Neighbours6 count neighbor entries by family.
-	Neighbours4, Neighbours6 int
+	// Neighbors4 and Neighbors6 count neighbor entries by family.
+	Neighbors4, Neighbors6 int
 }
 
 // Link is an examined interface.

@@ -205,23 +205,23 @@ const (
 	full    = 95
 )
 
-func checkNeighbours(e exam) {
+func checkNeighbors(e exam) {
 	for _, family := range []struct {
 		name string
 		now  int
-	}{{"ipv4", e.network().Neighbours4}, {"ipv6", e.network().Neighbours6}} {
+	}{{"ipv4", e.network().Neighbors4}, {"ipv6", e.network().Neighbors6}} {
 		name := "net." + family.name + ".neigh.default.gc_thresh3"
 		most, err := strconv.Atoi(e.Sysctls.Value[name].Value)
 		if err != nil || !e.Has(Balancer, DSR, Proxy, Router, VDN) {
 			continue // exists only in the initial network namespace
 		}
 		need := max(family.now, e.backends()) // at most one entry per backend
-		message := fmt.Sprintf("%s is %d, for %d neighbours now and %d backends", name, most, family.now, e.backends())
+		message := fmt.Sprintf("%s is %d, for %d neighbors now and %d backends", name, most, family.now, e.backends())
 		switch {
 		case family.now*100 >= most*full:
-			e.add(short(name), Degraded, message+": new neighbours are refused, and packets to them dropped", fmt.Sprintf("sysctl -w %s=%d", name, roomFor(need)))
+			e.add(short(name), Degraded, message+": new neighbors are refused, and packets to them dropped", fmt.Sprintf("sysctl -w %s=%d", name, roomFor(need)))
 		case need*100 >= most*crowded:
-			e.add(short(name), Degraded, message+": the table may fill, and then packets to new neighbours are dropped", fmt.Sprintf("sysctl -w %s=%d", name, roomFor(need)))
+			e.add(short(name), Degraded, message+": the table may fill, and then packets to new neighbors are dropped", fmt.Sprintf("sysctl -w %s=%d", name, roomFor(need)))
 		default:
 			e.add(short(name), OK, message, "")
 		}

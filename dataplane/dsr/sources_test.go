@@ -42,7 +42,7 @@ func TestSourceRangesAtTheBackend(t *testing.T) {
 			}
 		}
 		bits := c.Addr().BitLen()
-		client, neighbour := netip.PrefixFrom(c.Addr(), bits), netip.PrefixFrom(c.Addr().Next(), bits)
+		client, neighbor := netip.PrefixFrom(c.Addr(), bits), netip.PrefixFrom(c.Addr().Next(), bits)
 		wide := netip.PrefixFrom(c.Addr(), bits-8).Masked()
 		of := func(allow, deny []netip.Prefix) []Sources {
 			return []Sources{{Key: service.Key{VIP: v.Addr(), Port: v.Port(), Protocol: service.TCP}, Allow: allow, Deny: deny}}
@@ -53,18 +53,18 @@ func TestSourceRangesAtTheBackend(t *testing.T) {
 			denied  bool
 		}{
 			{"no ranges", nil, false},
-			{"a neighbour is allowed", of([]netip.Prefix{neighbour}, nil), true}, // also to continue existing flows
+			{"a neighbor is allowed", of([]netip.Prefix{neighbor}, nil), true}, // also to continue existing flows
 			{"its network is allowed", of([]netip.Prefix{wide}, nil), false},
 			{"its network but not itself", of([]netip.Prefix{wide}, []netip.Prefix{client}), true},
 			{"its network is denied", of(nil, []netip.Prefix{wide}), true},
-			{"a neighbour is denied", of(nil, []netip.Prefix{neighbour}), false},
+			{"a neighbor is denied", of(nil, []netip.Prefix{neighbor}), false},
 		} {
 			if err := n.agent.SetSources(step.sources); err != nil {
 				t.Fatal(err)
 			}
 			denied(step.when, step.denied)
 		}
-		if err := n.agent.SetSources(of([]netip.Prefix{neighbour}, nil)); err != nil {
+		if err := n.agent.SetSources(of([]netip.Prefix{neighbor}, nil)); err != nil {
 			t.Fatal(err)
 		}
 		if err := n.agent.Close(); err != nil {

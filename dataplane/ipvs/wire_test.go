@@ -57,7 +57,7 @@ func newWire(t *testing.T) *wire {
 		})
 	}
 	w.clients, w.servers = outside["client0"], outside["server0"]
-	testkit.Do(t, w.balancer, func() error { return w.neighbours() })
+	testkit.Do(t, w.balancer, func() error { return w.neighbors() })
 	var err error
 	w.sentinel, err = pktgen.Packet{From: netip.MustParseAddrPort("10.9.0.2:9"), To: netip.AddrPortFrom(sentinelTo, 9), Protocol: "udp"}.Frame()
 	must(t, err)
@@ -91,8 +91,8 @@ func connect(name string, to *netns.NS, addrs []string) error {
 // sentinelTo receives a plainly routed packet after each one sent.
 var sentinelTo = netip.MustParseAddr("172.16.1.200")
 
-// neighbours are the load balancer's permanent neighbor entries.
-func (w *wire) neighbours() error {
+// neighbors are the load balancer's permanent neighbor entries.
+func (w *wire) neighbors() error {
 	client0, err := netlink.LinkByName("client0")
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func (w *wire) neighbours() error {
 	}
 	w.in = client0.Attrs().HardwareAddr
 	for _, gateway := range []string{"10.9.0.2", "fd09::2"} {
-		if err := neighbour(client0, netip.MustParseAddr(gateway), macGateway); err != nil {
+		if err := neighbor(client0, netip.MustParseAddr(gateway), macGateway); err != nil {
 			return err
 		}
 		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: client0.Attrs().Index, Gw: net.ParseIP(gateway)}); err != nil {
@@ -115,14 +115,14 @@ func (w *wire) neighbours() error {
 		all = append(all, netip.AddrFrom4([4]byte{172, 16, 1, byte(i + 1)}), netip.AddrFrom16([16]byte{0xfd, 0x10, 15: byte(i + 1)}))
 	}
 	for _, a := range all {
-		if err := neighbour(server0, a, macOf(a)); err != nil {
+		if err := neighbor(server0, a, macOf(a)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func neighbour(link netlink.Link, a netip.Addr, mac [6]byte) error {
+func neighbor(link netlink.Link, a netip.Addr, mac [6]byte) error {
 	return netlink.NeighAdd(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: a.AsSlice(), HardwareAddr: mac[:], State: netlink.NUD_PERMANENT})
 }
 

@@ -34,7 +34,7 @@ var Table = []Role{
 		{SysAdmin, "opens a predecessor's maps inside maps, by their IDs; includes CAP_BPF and CAP_PERFMON"},
 	}},
 	{BalancerLayer2, "fairlead agent --l2-interfaces", []Need{
-		{NetRaw, "answers ARP and neighbour discovery on packet sockets"},
+		{NetRaw, "answers ARP and neighbor discovery on packet sockets"},
 	}},
 	{BalancerIPVS, "fairlead agent --dataplane ipvs", []Need{
 		{NetAdmin, "writes virtual services, addresses and sysctls"},
@@ -74,7 +74,7 @@ var Table = []Role{
 	}},
 	{CNI, "fairlead-cni", []Need{
 		{NetAdmin, "makes and moves devices, and sets addresses and routes"},
-		{NetRaw, "asks by ARP and neighbour discovery whether an address is in use"},
+		{NetRaw, "asks by ARP and neighbor discovery whether an address is in use"},
 		{SysAdmin, "enters the pods' network namespaces"},
 	}},
 }

@@ -257,7 +257,7 @@ func TestAttributesAtFRR(t *testing.T) {
 }
 
 // frrUpdates is the number of UPDATEs received from a neighbor.
-func frrUpdates(t *testing.T, d *Daemon, neighbour string) int {
+func frrUpdates(t *testing.T, d *Daemon, neighbor string) int {
 	t.Helper()
 	text, err := d.Ask("show bgp neighbors json")
 	if err != nil {
@@ -267,7 +267,7 @@ func frrUpdates(t *testing.T, d *Daemon, neighbour string) int {
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
-	return all[neighbour].MessageStats.UpdatesRecv
+	return all[neighbor].MessageStats.UpdatesRecv
 }
 
 func TestAttributesAtBIRD(t *testing.T) {

@@ -256,7 +256,7 @@ func TestNeighborsAreNotified(t *testing.T) {
 				}
 			}
 			if err == nil && right != 2 {
-				return net.UnknownNetworkError("neighbours are not right yet")
+				return net.UnknownNetworkError("neighbors are not right yet")
 			}
 			return err
 		})

@@ -104,8 +104,8 @@ func (c *call) configure(p *pod, l netlink.Link, r *current.Result) error {
 func sysctls(name, network string, r *current.Result) error {
 	v4, v6 := "ipv4/conf/"+name+"/", "ipv6/conf/"+name+"/"
 	settings := []sysctl.Setting{
-		{Path: v4 + "arp_notify", Value: "1", Why: "neighbours must learn where the address is"},
-		{Path: v6 + "ndisc_notify", Value: "1", Why: "neighbours must learn where the address is"},
+		{Path: v4 + "arp_notify", Value: "1", Why: "neighbors must learn where the address is"},
+		{Path: v6 + "ndisc_notify", Value: "1", Why: "neighbors must learn where the address is"},
 		{Path: v6 + "accept_ra", Value: "0", Why: "addresses and routes come from the controller alone"},
 	}
 	if _, wants := first(r.IPs, func(ip *current.IPConfig) bool { return ip.Address.IP.To4() == nil }); wants {

@@ -25,7 +25,7 @@ func Open(index int, etherType uint16) (*os.File, error) {
 		return fail(err)
 	}
 	if etherType == wire.EtherTypeIPv6 {
-		program := unix.SockFprog{Len: uint16(len(onlyNeighbours)), Filter: &onlyNeighbours[0]}
+		program := unix.SockFprog{Len: uint16(len(onlyNeighbors)), Filter: &onlyNeighbors[0]}
 		if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program); err != nil {
 			return fail(err)
 		}
@@ -36,9 +36,9 @@ func Open(index int, etherType uint16) (*os.File, error) {
 	return s, nil
 }
 
-// onlyNeighbours passes ICMPv6 types 135 and 136: all other IPv6 traffic of the node
+// onlyNeighbors passes ICMPv6 types 135 and 136: all other IPv6 traffic of the node
 // costs no more than this filter.
-var onlyNeighbours = []unix.SockFilter{
+var onlyNeighbors = []unix.SockFilter{
 	{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: 14 + 6}, // next header
 	{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: 58, Jf: 4},
 	{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: 14 + 40}, // type

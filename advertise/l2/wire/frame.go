@@ -35,7 +35,7 @@ const (
 )
 
 // ErrOther means that a frame is valid, but not of a kind that this package parses.
-var ErrOther = errors.New("neither ARP nor a neighbour's solicitation or advertisement")
+var ErrOther = errors.New("neither ARP nor a neighbor's solicitation or advertisement")
 
 // Message is the content of a frame about an address, of either family.
 type Message struct {

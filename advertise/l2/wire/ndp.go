@@ -105,7 +105,7 @@ func parseNDP(frameFrom MAC, b []byte) (Message, error) {
 		return Message{}, ErrOther
 	}
 	if length < ndpLength || length > len(b) {
-		return Message{}, fmt.Errorf("neighbour discovery of %d bytes in a frame of %d", length, len(b))
+		return Message{}, fmt.Errorf("neighbor discovery of %d bytes in a frame of %d", length, len(b))
 	}
 	b = b[:length]
 	switch {

@@ -120,7 +120,7 @@ func TestParseRefuses(t *testing.T) {
 		"the target is a group":        icmp(allNodesMAC, us, vip6, allNodes, neighborAdvertise, 0, allNodes, nil),
 		"a probe with an address":      icmp(allNodesMAC, us, netip.IPv6Unspecified(), SolicitedNode(vip6), neighborSolicitation, 0, vip6, append([]byte{optionSourceMAC, 1}, us[:]...)),
 		"a probe with an address, or":  icmp(allNodesMAC, us, netip.IPv6Unspecified(), vip6, neighborSolicitation, 0, vip6, nil),
-		"neither ARP nor a neighbour'": spoil(probe, 14+40, 128), // echo
+		"neither ARP nor a neighbor'": spoil(probe, 14+40, 128), // echo
 	} {
 		if m, err := Parse(frame); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v, %v; want %q", m, err, want)

@@ -214,7 +214,7 @@ var routingFaults = []fault{
 		[]expected{{"sysctl/ipv4.fib_multipath_hash_policy", doctor.Degraded, "not by ports", "sysctl -w net.ipv4.fib_multipath_hash_policy=3"}}},
 	{"a router hashes without ports", router, func(w *world) { w.sysctl("net.ipv6.fib_multipath_hash_fields", "7") },
 		[]expected{{"sysctl/ipv6.fib_multipath_hash_fields", doctor.Degraded, "without the ports", "sysctl -w net.ipv6.fib_multipath_hash_fields=55"}}},
-	{"there are too many neighbours", balancer, func(w *world) {
+	{"there are too many neighbors", balancer, func(w *world) {
 		w.settings(map[string]string{"ipv4/neigh/default/gc_thresh3": "8", "ipv4/ip_forward": "1"})
 		w.do(func() error {
 			for i := range 8 {
@@ -223,7 +223,7 @@ var routingFaults = []fault{
 			}
 			return nil
 		})
-	}, []expected{{"sysctl/ipv4.neigh.default.gc_thresh3", doctor.Degraded, "is 8, for 8 neighbours", "sysctl -w net.ipv4.neigh.default.gc_thresh3=1024"}}},
+	}, []expected{{"sysctl/ipv4.neigh.default.gc_thresh3", doctor.Degraded, "is 8, for 8 neighbors", "sysctl -w net.ipv4.neigh.default.gc_thresh3=1024"}}},
 	{"connection tracking is nearly full", server, func(w *world) {
 		w.settings(map[string]string{"netfilter/nf_conntrack_max": "1000", "netfilter/nf_conntrack_count": "900"})
 	}, []expected{{"conntrack", doctor.Degraded, "900 of 1000", "sysctl -w net.netfilter.nf_conntrack_max=2000"}}},

@@ -31,7 +31,7 @@ func network(ctx context.Context, o doctor.Options) (n doctor.Network, err error
 	if n.Routes, err = routes(ctx, names); err != nil {
 		return n, fmt.Errorf("list routes: %w", err)
 	}
-	n.Neighbours4, n.Neighbours6 = neighbours(unix.AF_INET), neighbours(unix.AF_INET6)
+	n.Neighbors4, n.Neighbors6 = neighbors(unix.AF_INET), neighbors(unix.AF_INET6)
 	ours := pinnedPrograms(o.BPFFS)
 	selected := doctor.Selected(o, n.Routes)
 	for _, l := range links {
@@ -86,8 +86,8 @@ func routesOf(r netlink.Route, v6 bool, names map[int]string) (all []doctor.Rout
 	return all
 }
 
-// neighbours counts the entries that count toward gc_thresh3.
-func neighbours(family int) (n int) {
+// neighbors counts the entries that count toward gc_thresh3.
+func neighbors(family int) (n int) {
 	all, err := netlist.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, family) })
 	if err != nil {
 		return 0

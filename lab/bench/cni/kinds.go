@@ -269,7 +269,7 @@ func addVXLAN(h *netlink.Handle, site, other *multisite.Site) error {
 	} {
 		entry.LinkIndex = dev.Attrs().Index
 		if err := h.NeighSet(&entry); err != nil {
-			return fmt.Errorf("neighbour %s: %w", entry.IP, err)
+			return fmt.Errorf("neighbor %s: %w", entry.IP, err)
 		}
 	}
 	return h.RouteAdd(&netlink.Route{

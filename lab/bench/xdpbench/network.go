@@ -97,7 +97,7 @@ func (n *network) wire() error {
 		return err
 	}
 	for _, a := range []string{gatewayAddr, gateway6} {
-		if err := n.neighbour(a); err != nil {
+		if err := n.neighbor(a); err != nil {
 			return err
 		}
 		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: n.eth0, Gw: net.ParseIP(a)}); err != nil {
@@ -107,11 +107,11 @@ func (n *network) wire() error {
 	return nil
 }
 
-// neighbour adds a neighbor entry that maps an address to the generator.
-func (n *network) neighbour(addr string) error {
+// neighbor adds a neighbor entry that maps an address to the generator.
+func (n *network) neighbor(addr string) error {
 	err := netlink.NeighSet(&netlink.Neigh{LinkIndex: n.eth0, IP: net.ParseIP(addr), HardwareAddr: macGenerator, State: netlink.NUD_PERMANENT})
 	if err != nil {
-		return fmt.Errorf("neighbour %s: %w", addr, err)
+		return fmt.Errorf("neighbor %s: %w", addr, err)
 	}
 	return nil
 }

@@ -174,7 +174,7 @@ func (s *scene) link() error {
 	for i := range 4 {
 		addr := s.server(1 + i).Addr()
 		to := net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}
-		if err := errors.Join(s.neighbour(addr.String()), netlink.RouteReplace(&netlink.Route{LinkIndex: s.eth0, Dst: &to, Scope: netlink.SCOPE_LINK})); err != nil {
+		if err := errors.Join(s.neighbor(addr.String()), netlink.RouteReplace(&netlink.Route{LinkIndex: s.eth0, Dst: &to, Scope: netlink.SCOPE_LINK})); err != nil {
 			return err
 		}
 	}

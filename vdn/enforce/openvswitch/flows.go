@@ -126,7 +126,7 @@ func translate(all []vdn.Slice, local []vdn.Attachment, uplinks, others []string
 	for pair := range pairs {
 		t.add(tableJudge, 100, cookie{}, metadata(pair[0], pair[1], false), goTo(tableReceive))
 	}
-	t.neighbours()
+	t.neighbors()
 	t.groups(all, known, pairs, others)
 	for _, u := range uplinks {
 		t.add(tableUplink, 200, cookie{}, "in_port="+u, goTo(tableForward))
@@ -138,12 +138,12 @@ func translate(all []vdn.Slice, local []vdn.Attachment, uplinks, others []string
 // ofLink are destinations that routers do not forward.
 var ofLink = []string{"ff02::/16", "fe80::/10"}
 
-// neighbours permits neighbor discovery to multicast groups, which belong to no slice, and
+// neighbors permits neighbor discovery to multicast groups, which belong to no slice, and
 // from addresses of no slice, and the multicast listener reports that it needs. Neighbor
 // discovery is only valid with hop limit 255 (RFC 4861, 6.1 and 7.1). Table 0 has validated
 // what pods send. Whether a pod may solicit an address depends on the slice of that
 // address.
-func (t *translation) neighbours() {
+func (t *translation) neighbors() {
 	const nd = "icmp6,nw_ttl=255,icmp_type="
 	for _, dst := range ofLink {
 		for _, kind := range []string{"133", "134", "136", "137", "135,nd_target=fe80::/10"} {
@@ -237,7 +237,7 @@ func (t *translation) attachment(slot uint32, a vdn.Attachment, s vdn.Slice) err
 			own = append(own, addr)
 		}
 	}
-	t.guardNeighbours(mac, own, allow)
+	t.guardNeighbors(mac, own, allow)
 	deny(300, isolated, device+","+tagged)
 	// Fragments could hide false neighbor discovery (RFC 6980).
 	deny(290, spoofed, device+",ipv6,nw_ttl=255,ip_frag=yes")
@@ -258,9 +258,9 @@ func (t *translation) attachment(slot uint32, a vdn.Attachment, s vdn.Slice) err
 // tagged matches VLAN frames: matches on their content see through the tag.
 const tagged = "vlan_vid=0x1000/0x1000"
 
-// guardNeighbours permits only neighbor discovery that is true of the pod itself. own[0] is
+// guardNeighbors permits only neighbor discovery that is true of the pod itself. own[0] is
 // its link-local address.
-func (t *translation) guardNeighbours(mac net.HardwareAddr, own []netip.Addr, allow func(priority int, match string)) {
+func (t *translation) guardNeighbors(mac net.HardwareAddr, own []netip.Addr, allow func(priority int, match string)) {
 	const nowhere = "00:00:00:00:00:00" // the option is absent
 	for _, from := range own {
 		allow(260, fmt.Sprintf("icmp6,icmp_type=133,ipv6_src=%s", from))
