@@ -16,8 +16,8 @@ func checkAgents(e exam) {
 	for _, a := range agents {
 		switch {
 		case a.Stale:
-			e.add("socket", Degraded, a.Socket+" was left by a process that has ended: nothing answers there",
-				"start the agent, which replaces the file, or rm "+a.Socket)
+			e.add("socket", Degraded, a.Socket+" is left over from a process that has exited: nothing listens on it",
+				"start the agent, which replaces the file, or run rm "+a.Socket)
 		case a.Error != "":
 			e.add("socket", Unknown, a.Socket+": "+a.Error, "")
 		default:
@@ -35,7 +35,7 @@ func (e exam) agent(a Agent) {
 	if len(a.Waits) > 0 {
 		e.add("ready", Degraded, "not ready: "+strings.Join(a.Waits, "; "), "fairlead status --ready --socket "+a.Socket)
 	} else {
-		e.add("ready", OK, "it is ready", "")
+		e.add("ready", OK, "the agent is ready", "")
 	}
 	if len(a.Problems) > 0 {
 		e.add("problems", Degraded, fmt.Sprintf("%d problems: %s", len(a.Problems), some(a.Problems)), "fairlead status -o json --socket "+a.Socket+" | jq .problems")
@@ -62,11 +62,11 @@ func checkManifests(e exam) {
 		e.add("manifests", Unknown, "folder of manifests: "+e.Manifests.Err, "")
 	case m.Path == "":
 	case m.Error != "" && !e.System.Value.Root:
-		e.add("manifests", Unknown, m.Error+": run as the agent's user", "")
+		e.add("manifests", Unknown, m.Error+": run fairlead doctor as the user of the agent", "")
 	case m.Error != "":
-		e.add("manifests", Broken, m.Error+": an agent reads no Services from it", "mkdir -p "+m.Path+"; chmod -R u+rX "+m.Path)
+		e.add("manifests", Broken, m.Error+": the agent cannot read Services from it", "mkdir -p "+m.Path+"; chmod -R u+rX "+m.Path)
 	case m.Files == 0:
-		e.add("manifests", Degraded, m.Path+" has no file that ends in .yaml, .yml or .json: no Service is served", "put manifests there: docs/getting-started.md")
+		e.add("manifests", Degraded, m.Path+" has no file that ends in .yaml, .yml or .json: no Service is served", "add manifests (docs/getting-started.md)")
 	default:
 		e.add("manifests", OK, fmt.Sprintf("%s has %d files", m.Path, m.Files), "")
 	}

@@ -64,7 +64,7 @@ func checkFeatures(e exam) {
 		case known.Err != "":
 			e.add("features/"+c, Unknown, "kernel features of the "+c+": "+known.Err, "")
 		case len(e.unprobed()) > 0:
-			e.add("features/"+c, Unknown, "kernel features of the "+c+": not probed, as this process lacks "+privilege.Words(e.unprobed()), "")
+			e.add("features/"+c, Unknown, "kernel features of the "+c+": not probed, because this process lacks "+privilege.Words(e.unprobed()), "")
 		case len(known.Value) == 0:
 			e.add("features/"+c, Unknown, "kernel features of the "+c+": not probed", "")
 		default:
@@ -94,7 +94,7 @@ func (e exam) component(c string, features []Feature, seen map[string]bool) {
 
 func (e exam) feature(c string, f Feature) {
 	name := "feature/" + f.Name
-	fix := fmt.Sprintf("Linux %s or newer has it, unless it is built without; also check seccomp and LSM policies", f.Since)
+	fix := fmt.Sprintf("use Linux %s or newer, built with this feature; check seccomp and LSM policies", f.Since)
 	message := fmt.Sprintf("%s. Without it, %s", strings.TrimSuffix(f.Message, "."), f.WhatLost)
 	switch {
 	case f.OK:
@@ -102,7 +102,7 @@ func (e exam) feature(c string, f Feature) {
 	case f.Untried:
 		e.add(name, Unknown, f.Message, "")
 	case f.Essential && e.other(c) != "" && len(e.Features[e.other(c)].Value) == 0:
-		e.add(name, Unknown, f.Message+". Whether the other data plane works was not probed", "")
+		e.add(name, Unknown, f.Message+". The other data plane was not probed", "")
 	case f.Essential && e.other(c) != "" && len(e.lacks(e.other(c))) == 0:
 		e.add(name, Info, f.Message+". The other data plane works", "")
 	case f.Essential && c == ipvsBalancer:
@@ -118,19 +118,19 @@ func (e exam) feature(c string, f Feature) {
 
 func checkBPFFS(e exam) {
 	b, known := e.Pins.Get()
-	fix := "mount -t bpf bpf /sys/fs/bpf, or --bpffs with a folder on one"
+	fix := "mount -t bpf bpf /sys/fs/bpf, or set --bpffs to a folder on a BPF file system"
 	switch {
 	case !e.Has(Balancer, DSR, Proxy, VDN):
 	case !known:
 		e.add("bpffs", Unknown, "BPF file system: "+e.Pins.Err, "")
 	case !b.Mounted && e.System.Value.Root && !e.System.Value.Held.Has(privilege.SysAdmin):
-		e.add("bpffs", Broken, b.Path+" is not on a BPF file system, and this process may not mount one: nothing can be pinned", fix)
+		e.add("bpffs", Broken, b.Path+" is not on a BPF file system, and this process cannot mount one: programs and maps cannot be pinned", fix)
 	case !b.Mounted:
-		e.add("bpffs", Degraded, b.Path+" is not on a BPF file system: an agent mounts one there, but in a container it ends with the container, and forwarding with it", fix)
+		e.add("bpffs", Degraded, b.Path+" is not on a BPF file system: the agent mounts one, but in a container that mount ends with the container, and so does forwarding", fix)
 	case !b.Writable && e.System.Value.Root:
-		e.add("bpffs", Broken, b.Path+" is a BPF file system that is read-only here: nothing can be pinned", "mount -o remount,rw "+b.Path+"; in a container, mount the volume without readOnly")
+		e.add("bpffs", Broken, b.Path+" is a BPF file system that is mounted read-only: programs and maps cannot be pinned", "mount -o remount,rw "+b.Path+"; in a container, mount the volume without readOnly")
 	case !b.Writable:
-		e.add("bpffs", Unknown, b.Path+" is a BPF file system; whether root can pin there was not checked", "")
+		e.add("bpffs", Unknown, b.Path+" is a BPF file system; run as root to check whether it is writable", "")
 	default:
 		e.add("bpffs", OK, b.Path+" is a writable BPF file system", "")
 	}
@@ -142,11 +142,11 @@ func checkPins(e exam) {
 		return
 	}
 	for _, folder := range b.OtherLayouts {
-		e.add("pins/"+path.Base(folder), Broken, folder+" holds maps of a version whose layout this one cannot take over: its agent does not start",
-			"rm -r "+folder+", after that version's agent has ended; it ends the forwarding of what is pinned there")
+		e.add("pins/"+path.Base(folder), Broken, folder+" contains maps of another release, whose layout this release cannot use: the agent does not start",
+			"stop the agent of the other release, then rm -r "+folder+", which stops its forwarding")
 	}
 	for _, folder := range b.CarriedOver {
-		e.add("pins/"+path.Base(folder), Info, folder+" holds maps of an older layout, which the agent takes over when it starts", "")
+		e.add("pins/"+path.Base(folder), Info, folder+" contains maps of an older layout, which the agent takes over when it starts", "")
 	}
 }
 
@@ -155,16 +155,16 @@ func checkCgroup(e exam) {
 		return
 	}
 	c, known := e.CgroupRoot.Get()
-	const fix = "mount -t cgroup2 none /sys/fs/cgroup/unified, or --cgroup with the root of cgroup v2"
+	const fix = "mount -t cgroup2 none /sys/fs/cgroup/unified, or set --cgroup to the root of cgroup v2"
 	switch {
 	case !known:
 		e.add("cgroup", Unknown, "cgroup v2: "+e.CgroupRoot.Err, "")
 	case c.Path == "":
-		e.add("cgroup", Degraded, "cgroup v2 is not mounted: an agent mounts it at /run/fairlead/cgroup2", fix)
+		e.add("cgroup", Degraded, "cgroup v2 is not mounted: the agent mounts it at /run/fairlead/cgroup2", fix)
 	case !c.V2:
-		e.add("cgroup", Broken, c.Path+" is not a cgroup v2 hierarchy: programs for sockets cannot be attached", fix)
+		e.add("cgroup", Broken, c.Path+" is not a cgroup v2 hierarchy: socket programs cannot be attached", fix)
 	case !c.Root:
-		e.add("cgroup", Degraded, c.Path+" is not the root of cgroup v2: only sockets of processes below it reach Services", fix)
+		e.add("cgroup", Degraded, c.Path+" is not the root of cgroup v2: only processes below it reach Services", fix)
 	default:
 		e.add("cgroup", OK, c.Path+" is the root of cgroup v2", "")
 	}

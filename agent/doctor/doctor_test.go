@@ -38,7 +38,7 @@ func good() *doctor.Facts {
 				XDP:    always(doctor.XDPFeatures{Basic: true, Redirect: true, RedirectTarget: true, Fragments: true}),
 				Queues: always(doctor.Queues{RX: 4, MaxRX: 8}), RPFilter: 2}}}),
 		Sysctls: always(map[string]doctor.Sysctl{}),
-		Clock:   always(doctor.Clock{Now: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), Synchronised: always(true)}),
+		Clock:   always(doctor.Clock{Now: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), Synchronized: always(true)}),
 	}
 	for name, value := range map[string]string{
 		"net.core.bpf_jit_enable": "1", "net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1",
@@ -125,7 +125,7 @@ func TestFindings(t *testing.T) {
 		"locked memory":                       {all, sys(func(s *doctor.System) { s.LockedMemory = 65536 }), "locked-memory", doctor.Info, ""},
 		"1970": {all, func(f *doctor.Facts, _ *doctor.Options) { f.Clock.Value.Now = time.Unix(3600, 0) },
 			"clock", doctor.Broken, "chronyd"},
-		"a clock of its own": {all, func(f *doctor.Facts, _ *doctor.Options) { f.Clock.Value.Synchronised.Value = false },
+		"a clock of its own": {all, func(f *doctor.Facts, _ *doctor.Options) { f.Clock.Value.Synchronized.Value = false },
 			"clock", doctor.Degraded, "chronyd"},
 		"an essential feature": {[]doctor.Role{doctor.DSR}, refuse("dsr-agent", doctor.Feature{Name: "x", Essential: true}), "feature/x", doctor.Broken, "Linux 5.2"},
 		"an optional feature":  {[]doctor.Role{doctor.DSR}, refuse("dsr-agent", doctor.Feature{Name: "x"}), "feature/x", doctor.Degraded, "Linux 5.2"},

@@ -200,6 +200,6 @@ type Manifests struct {
 // Clock is the wall clock.
 type Clock struct {
 	Now time.Time
-	// Synchronised means that the kernel's clock is synchronized (adjtimex).
-	Synchronised Known[bool]
+	// Synchronized means that the kernel's clock is synchronized (adjtimex).
+	Synchronized Known[bool]
 }

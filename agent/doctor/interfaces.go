@@ -38,12 +38,12 @@ func checkSelection(e exam) {
 	}
 	names := Selected(e.Options, e.network().Routes)
 	if len(names) == 0 {
-		e.add("interfaces", Unknown, "no interface has a default route, so none was examined: name those on which packets arrive with --interface", "")
+		e.add("interfaces", Unknown, "no interface was checked, because none has a default route: set --interface to the interfaces that receive packets", "")
 		return
 	}
 	for _, name := range names {
 		if !slices.Contains(e.network().Names, name) {
-			e.add("interface/"+name, Broken, "there is no interface "+name+"; an agent with --interface "+name+" does not start",
+			e.add("interface/"+name, Broken, "there is no interface "+name+": an agent with --interface "+name+" does not start",
 				"fairlead doctor --interface "+strings.Join(e.physical(), ",")+", and the same for the agent")
 		}
 	}
@@ -63,11 +63,11 @@ func checkLinks(e exam) {
 		check := "interface/" + l.Name
 		switch {
 		case !l.Up:
-			e.add(check, Broken, l.Name+" is down: it receives nothing", "ip link set dev "+l.Name+" up")
+			e.add(check, Broken, l.Name+" is down: it receives no packets", "ip link set dev "+l.Name+" up")
 		case !l.Carrier:
-			e.add(check, Broken, l.Name+" has no carrier: it receives nothing", "connect its cable, or the other end: ip -details link show dev "+l.Name)
+			e.add(check, Broken, l.Name+" has no carrier: it receives no packets", "check the cable and the other end of the link: ip -details link show dev "+l.Name)
 		case l.Addresses == 0 && e.Has(Balancer):
-			e.add(check, Degraded, l.Name+" has no address: tunnel and fullnat have no source to send from, and BGP no router ID",
+			e.add(check, Degraded, l.Name+" has no address: tunnel and fullnat have no source address, and BGP has no router ID",
 				"ip address add ADDRESS/PREFIX dev "+l.Name)
 		default:
 			e.add(check, OK, fmt.Sprintf("%s is up (%s, MTU %d)", l.Name, driver(l), l.MTU), "")
@@ -94,30 +94,30 @@ func checkNativeXDP(e exam) {
 	for _, l := range e.network().Links {
 		x, known := l.XDP.Get()
 		check := "native-xdp/" + l.Name
-		generic := "packets take the generic XDP path, which costs several times as much CPU"
+		generic := "packets use generic XDP, which needs several times as much CPU time"
 		switch {
 		case !known:
-			e.add(check, Unknown, fmt.Sprintf("whether %s (%s) has native XDP: %s", l.Name, driver(l), l.XDP.Err), "")
+			e.add(check, Unknown, fmt.Sprintf("cannot determine whether %s (%s) supports native XDP: %s", l.Name, driver(l), l.XDP.Err), "")
 		case !x.Basic:
-			e.add(check, Degraded, fmt.Sprintf("the driver of %s (%s) has no native XDP: %s", l.Name, driver(l), generic),
-				"use an interface whose driver has it, such as i40e, ice, mlx5_core, bnxt_en, ena, gve or virtio_net")
+			e.add(check, Degraded, fmt.Sprintf("the driver of %s (%s) does not support native XDP: %s", l.Name, driver(l), generic),
+				"use an interface with a driver that supports it, such as i40e, ice, mlx5_core, bnxt_en, ena, gve or virtio_net")
 		case l.Driver == "veth" && !x.RedirectTarget:
-			e.add(check, Degraded, fmt.Sprintf("the far end of %s (veth) does not poll, so native XDP would lose what it sends back: %s", l.Name, generic),
-				"ethtool -K VETH gro on, at the far end of "+l.Name)
+			e.add(check, Degraded, fmt.Sprintf("the peer of %s (veth) has NAPI disabled, and would lose packets that native XDP sends to it: %s", l.Name, generic),
+				"ethtool -K VETH gro on, for the peer of "+l.Name)
 		case !x.Fragments && l.MTU > pageMTU:
-			e.add(check, Degraded, fmt.Sprintf("MTU %d of %s is larger than the %d bytes or so that its driver (%s) takes natively, "+
-				"as it does not receive in fragments: %s", l.MTU, l.Name, pageMTU, driver(l), generic), fmt.Sprintf("ip link set dev %s mtu %d", l.Name, pageMTU))
+			e.add(check, Degraded, fmt.Sprintf("MTU %d of %s is larger than about %d, the limit of its driver (%s) for native XDP "+
+				"without multi-buffer support: %s", l.MTU, l.Name, pageMTU, driver(l), generic), fmt.Sprintf("ip link set dev %s mtu %d", l.Name, pageMTU))
 		default:
-			e.add(check, OK, fmt.Sprintf("%s (%s) has native XDP%s", l.Name, driver(l), fragments(x)), "")
+			e.add(check, OK, fmt.Sprintf("%s (%s) supports native XDP%s", l.Name, driver(l), fragments(x)), "")
 		}
 	}
 }
 
 func fragments(x XDPFeatures) string {
 	if x.Fragments {
-		return ", also for frames in several buffers"
+		return ", with multi-buffer support"
 	}
-	return fmt.Sprintf(", for an MTU of up to about %d", pageMTU)
+	return fmt.Sprintf(" up to an MTU of about %d", pageMTU)
 }
 
 func checkQueues(e exam) {
@@ -131,7 +131,7 @@ func checkQueues(e exam) {
 			continue
 		}
 		check := "queues/" + l.Name
-		few := fmt.Sprintf("%s has %d receive queues for %d CPUs: only that many CPUs process packets", l.Name, q.RX, cpus)
+		few := fmt.Sprintf("%s has %d receive queues for %d CPUs: only that many CPUs can process its packets", l.Name, q.RX, cpus)
 		switch {
 		case q.RX >= cpus:
 			e.add(check, OK, fmt.Sprintf("%s has %d receive queues for %d CPUs", l.Name, q.RX, cpus), "")
@@ -158,18 +158,18 @@ func checkMTU(e exam) {
 	for _, l := range e.network().Links {
 		check := "mtu/" + l.Name
 		room := l.MTU - ethernetMTU
-		fix := fmt.Sprintf("ip link set dev %s mtu %d, where the network between load balancers and backends carries that", l.Name, ethernetMTU+mostTunnel)
+		fix := fmt.Sprintf("ip link set dev %s mtu %d, if the network between load balancers and backends supports it", l.Name, ethernetMTU+mostTunnel)
 		switch {
 		case l.MTU == 0:
 		case room >= mostTunnel:
-			e.add(check, OK, fmt.Sprintf("MTU %d of %s has room for every tunnel around packets of %d bytes", l.MTU, l.Name, ethernetMTU), "")
+			e.add(check, OK, fmt.Sprintf("MTU %d of %s fits packets of %d bytes in any tunnel", l.MTU, l.Name, ethernetMTU), "")
 		case room >= leastTunnel:
 			e.add(check, Info, fmt.Sprintf("MTU %d of %s leaves %d bytes for tunnels, which add %d to %d", l.MTU, l.Name, room, leastTunnel, mostTunnel), fix)
 		case room >= 0:
-			e.add(check, Info, fmt.Sprintf("MTU %d of %s leaves no room for tunnels (%d to %d bytes): TCP adapts its segments, longer UDP packets are dropped as too-big",
+			e.add(check, Info, fmt.Sprintf("MTU %d of %s leaves no room for tunnels (%d to %d bytes): TCP uses smaller segments, larger UDP packets are dropped (too-big)",
 				l.MTU, l.Name, leastTunnel, mostTunnel), fix)
 		default:
-			e.add(check, Degraded, fmt.Sprintf("MTU %d of %s is below %d, before tunnels add %d to %d bytes: full-sized UDP packets are dropped as too-big",
+			e.add(check, Degraded, fmt.Sprintf("MTU %d of %s is below %d, and tunnels add %d to %d bytes: full-sized UDP packets are dropped (too-big)",
 				l.MTU, l.Name, ethernetMTU, leastTunnel, mostTunnel), fix)
 		}
 	}

@@ -35,10 +35,10 @@ func checkXDPPrograms(e exam) {
 		case p.Ours:
 			e.add(check, OK, fmt.Sprintf("%s has Fairlead's XDP program (id %d)", l.Name, p.ID), "")
 		case p.Name == Nameless:
-			e.add(check, Unknown, fmt.Sprintf("%s has an XDP program, id %d; only root sees whose it is", l.Name, p.ID), "")
+			e.add(check, Unknown, fmt.Sprintf("%s has an XDP program, id %d; run as root to see its name", l.Name, p.ID), "")
 		default:
-			e.add(check, Broken, fmt.Sprintf("%s has the XDP program %q%s, id %d, which is not Fairlead's: an agent does not attach there",
-				l.Name, p.Name, vendor(p.Name), p.ID), fmt.Sprintf("end what attached it, or ip link set dev %s xdp off", l.Name))
+			e.add(check, Broken, fmt.Sprintf("%s has the XDP program %q%s, id %d, which is not Fairlead's: the agent does not replace it",
+				l.Name, p.Name, vendor(p.Name), p.ID), fmt.Sprintf("stop the software that attached it, or run ip link set dev %s xdp off", l.Name))
 		}
 	}
 }
@@ -61,9 +61,9 @@ func checkTCPrograms(e exam) {
 			switch {
 			case p.Ours:
 			case p.Name == Nameless:
-				e.add("tc/"+l.Name, Unknown, fmt.Sprintf("%s has a program, id %d, at %s; only root sees whose it is", l.Name, p.ID, p.Hook), "")
+				e.add("tc/"+l.Name, Unknown, fmt.Sprintf("%s has a program, id %d, at %s; run as root to see its name", l.Name, p.ID, p.Hook), "")
 			default:
-				e.add("tc/"+l.Name, Degraded, fmt.Sprintf("%s has the program %q%s, id %d, at %s: what it redirects or drops does not reach Fairlead's",
+				e.add("tc/"+l.Name, Degraded, fmt.Sprintf("%s has the program %q%s, id %d, at %s: packets that it redirects or drops do not reach Fairlead's programs",
 					l.Name, p.Name, vendor(p.Name), p.ID, p.Hook), remedy(p, l.Name))
 			}
 		}
@@ -76,9 +76,9 @@ func checkTCPrograms(e exam) {
 func remedy(p Program, device string) string {
 	hook, side, _ := strings.Cut(p.Hook, " ")
 	if hook == "clsact" {
-		return fmt.Sprintf("end what attached it, or tc filter del dev %s %s", device, side)
+		return fmt.Sprintf("stop the software that attached it, or run tc filter del dev %s %s", device, side)
 	}
-	return fmt.Sprintf("end what attached it: bpftool net show dev %s, bpftool prog show id %d", device, p.ID)
+	return fmt.Sprintf("stop the software that attached it: bpftool net show dev %s, bpftool prog show id %d", device, p.ID)
 }
 
 func checkIPVSServices(e exam) {
@@ -91,12 +91,12 @@ func checkIPVSServices(e exam) {
 	case n == 0:
 		e.add("ipvs-services", OK, "IPVS has no virtual services", "")
 	case ours:
-		e.add("ipvs-services", OK, fmt.Sprintf("IPVS has %d virtual services, and Fairlead's agent uses it", n), "")
+		e.add("ipvs-services", OK, fmt.Sprintf("IPVS has %d virtual services, and the agent uses IPVS", n), "")
 	case e.DataPlane == "ipvs":
-		e.add("ipvs-services", Degraded, fmt.Sprintf("IPVS has %d virtual services that no running agent of Fairlead manages: those of the same address conflict", n),
-			"end keepalived, or kube-proxy in IPVS mode, then ipvsadm --clear; `fairlead import` takes their configuration")
+		e.add("ipvs-services", Degraded, fmt.Sprintf("IPVS has %d virtual services that no running agent manages: services with the same address conflict", n),
+			"stop keepalived, or kube-proxy in IPVS mode, then run ipvsadm --clear; `fairlead import` converts their configuration")
 	default:
-		e.add("ipvs-services", Info, fmt.Sprintf("IPVS has %d virtual services that no running agent of Fairlead manages", n), "")
+		e.add("ipvs-services", Info, fmt.Sprintf("IPVS has %d virtual services that no running agent manages", n), "")
 	}
 }
 
@@ -134,17 +134,17 @@ var rivals = []rival{
 	{"kube-proxy", []Role{Balancer, DSR}, Info, "serves Services to this node's clients", ""},
 	{"keepalived", []Role{Balancer}, Degraded, "may manage VIPs and IPVS services of the same addresses",
 		"fairlead import keepalived /etc/keepalived/keepalived.conf --output-dir FOLDER, then systemctl disable --now keepalived"},
-	{"speaker", []Role{Balancer}, Degraded, "may be MetalLB's speaker, which announces addresses of the same Services",
+	{"speaker", []Role{Balancer}, Degraded, "may be MetalLB's speaker, which advertises addresses of the same Services",
 		"kubectl -n metallb-system delete daemonset speaker, or give its Services another loadBalancerClass"},
 	{"cilium-agent", []Role{Balancer, DSR, Proxy}, Degraded, "attaches programs to the same hooks, and may serve the same Services",
 		"set kubeProxyReplacement=false and loadBalancer.acceleration=disabled in Cilium"},
-	{"calico-node", []Role{Balancer, DSR, Proxy}, Info, "attaches programs to the same hooks where its eBPF data plane is on", ""},
-	{"bgpd", []Role{Balancer, Reflector}, Info, "speaks BGP as well: it needs another router ID, and other peers", ""},
+	{"calico-node", []Role{Balancer, DSR, Proxy}, Info, "attaches programs to the same hooks if its eBPF data plane is enabled", ""},
+	{"bgpd", []Role{Balancer, Reflector}, Info, "speaks BGP, too: it needs a different router ID and different peers", ""},
 	{"bgpd", []Role{Router}, Info, "speaks BGP: `fairlead router --shadow-protocol bgp` makes its routes resilient", ""},
-	{"bird", []Role{Balancer, Reflector}, Info, "speaks BGP as well: it needs another router ID, and other peers", ""},
+	{"bird", []Role{Balancer, Reflector}, Info, "speaks BGP, too: it needs a different router ID and different peers", ""},
 	{"bird", []Role{Router}, Info, "speaks BGP: `fairlead router --shadow-protocol bird` makes its routes resilient", ""},
 	{"katran", []Role{Balancer}, Degraded, "attaches its own XDP program", "systemctl disable --now katran"},
-	{"loxilb", []Role{Balancer, DSR, Proxy}, Degraded, "attaches programs to the same hooks", "end loxilb"},
+	{"loxilb", []Role{Balancer, DSR, Proxy}, Degraded, "attaches programs to the same hooks", "stop loxilb"},
 }
 
 // Comms lists the processes to look for.
@@ -192,23 +192,23 @@ type port struct {
 func (o Options) ports() []port {
 	all := []port{
 		{"bgp", false, 179, []Role{Router, Reflector}, Broken, "no BGP session can be accepted",
-			"end it, or with a routing daemon of your own use `fairlead router --shadow-protocol bgp`"},
-		{"bfd", true, 3784, []Role{Balancer, Router, Reflector}, Degraded, "BGP sessions run without BFD, so failures are noticed only after the hold time",
-			"end it, or --bfd=false"},
-		{"bfd-multihop", true, 4784, []Role{Balancer, Router, Reflector}, Degraded, "BGP sessions run without BFD, so failures are noticed only after the hold time",
-			"end it, or --bfd=false"},
+			"stop it, or keep it and run `fairlead router --shadow-protocol bgp`"},
+		{"bfd", true, 3784, []Role{Balancer, Router, Reflector}, Degraded, "BGP sessions run without BFD, so failures are detected only after the hold time",
+			"stop it, or set --bfd=false"},
+		{"bfd-multihop", true, 4784, []Role{Balancer, Router, Reflector}, Degraded, "BGP sessions run without BFD, so failures are detected only after the hold time",
+			"stop it, or set --bfd=false"},
 	}
 	if o.GUEPort != 0 {
-		all = append(all, port{"gue", true, o.GUEPort, []Role{DSR}, Degraded, "packets of GUE tunnels to backends here share its port",
-			"end it, or --gue-port with another on all load balancers and nodes"})
+		all = append(all, port{"gue", true, o.GUEPort, []Role{DSR}, Degraded, "GUE packets to backends on this node use the same port",
+			"stop it, or set another --gue-port on all load balancers and nodes"})
 	}
 	if n := portOf(o.Health); n != 0 {
-		all = append(all, port{"health", false, n, []Role{Proxy}, Degraded, "the service proxy answers no health checks there",
-			"end it (kube-proxy binds 10256), or --health-address with another port"})
+		all = append(all, port{"health", false, n, []Role{Proxy}, Degraded, "the service proxy cannot answer health checks on it",
+			"stop it (kube-proxy uses 10256), or set another port in --health-address"})
 	}
 	if n := portOf(o.Metrics); n != 0 {
 		all = append(all, port{"metrics", false, n, Roles, Broken, "an agent with this --metrics-address does not start",
-			"end it, or --metrics-address with another port"})
+			"stop it, or set another port in --metrics-address"})
 	}
 	return all
 }
@@ -252,7 +252,7 @@ func checkPorts(e exam) {
 		i := slices.IndexFunc(sockets, func(s Socket) bool { return s.UDP == p.udp && s.Port == p.number && !e.isOurs(s) })
 		switch {
 		case i >= 0 && sockets[i].PID == 0 && len(e.running()) > 0:
-			e.add(check, Info, what+" is in use, by a process that may not be examined; it may be what runs here", "")
+			e.add(check, Info, what+" is in use, possibly by Fairlead: run as root to see the process", "")
 		case i >= 0:
 			e.add(check, p.status, what+" is in use by "+owner(sockets[i])+": "+p.taken, p.fix)
 		case slices.ContainsFunc(sockets, func(s Socket) bool { return s.UDP == p.udp && s.Port == p.number }):
@@ -265,7 +265,7 @@ func checkPorts(e exam) {
 
 func owner(s Socket) string {
 	if s.PID == 0 {
-		return "a process that may not be examined (ss -lnptu)"
+		return "an unknown process (as root: ss -lnptu)"
 	}
 	return fmt.Sprintf("%s (process %d)", s.Comm, s.PID)
 }

@@ -14,14 +14,14 @@ func checkDefaultRoutes(e exam) {
 	devices := defaultDevices(e.network().Routes)
 	switch {
 	case len(devices) == 1:
-		e.add("default-route", OK, "the default route leaves by "+devices[0], "")
+		e.add("default-route", OK, "the default route uses "+devices[0], "")
 	case len(devices) > 1:
-		e.add("default-route", Info, "default routes leave by "+strings.Join(devices, " and ")+": packets may come in by one and be answered by another", "")
+		e.add("default-route", Info, "default routes use "+strings.Join(devices, " and ")+": replies may leave by a different interface than the packets arrived on", "")
 	case e.Has(DSR):
-		e.add("default-route", Degraded, "there is no default route: backends here cannot answer clients that no other route covers",
+		e.add("default-route", Degraded, "there is no default route: backends on this node can reply only to clients for which there is another route",
 			"ip route add default via GATEWAY")
 	case e.Has(Balancer):
-		e.add("default-route", Degraded, "there is no default route: clients that no other route covers get no ICMP errors and no NAT answers",
+		e.add("default-route", Degraded, "there is no default route: other clients get no ICMP errors, and no replies with nat and fullnat",
 			"ip route add default via GATEWAY")
 	default:
 		e.add("default-route", Info, "there is no default route", "")
@@ -44,10 +44,10 @@ func checkReversePath(e exam) {
 		case l.RPFilter != 1:
 			e.add(check, OK, fmt.Sprintf("rp_filter of %s is %d: not strict", l.Name, l.RPFilter), "")
 		case elsewhere:
-			e.add(check, Broken, fmt.Sprintf("rp_filter of %s is strict (1), and the node reaches clients by %s: their packets are dropped after the tunnel is removed",
+			e.add(check, Broken, fmt.Sprintf("rp_filter of %s is strict (1), and the node reaches clients by %s: their packets are dropped after decapsulation",
 				l.Name, strings.Join(devices, " and ")), fix)
 		default:
-			e.add(check, Degraded, fmt.Sprintf("rp_filter of %s is strict (1): packets of clients that the node reaches by another interface are dropped after the tunnel is removed",
+			e.add(check, Degraded, fmt.Sprintf("rp_filter of %s is strict (1): packets of clients that the node reaches by another interface are dropped after decapsulation",
 				l.Name), fix)
 		}
 	}
@@ -69,7 +69,7 @@ func checkRouteMTU(e exam) {
 	}
 	for _, r := range e.network().Routes {
 		if of := mtu[r.Device]; r.MTU > 0 && r.MTU < of {
-			e.add("route-mtu/"+r.Prefix, Degraded, fmt.Sprintf("the route %s by %s has MTU %d, less than the interface's %d: what is longer after encapsulation is dropped as too-big",
+			e.add("route-mtu/"+r.Prefix, Degraded, fmt.Sprintf("the route %s by %s has MTU %d, less than the interface's %d: packets that are larger after encapsulation are dropped (too-big)",
 				r.Prefix, r.Device, r.MTU, of), r.command(of))
 		}
 	}
@@ -121,7 +121,7 @@ var multipath = []wanted{
 	{[]Role{Router}, "net.ipv6.fib_multipath_hash_policy", is("1", "3"), "3", policyLost},
 }
 
-const policyLost = "paths are chosen by addresses and not by ports, so all connections of a client reach one load balancer"
+const policyLost = "next hops are selected without ports, so all connections of a client reach one load balancer"
 
 func checkForwarding(e exam) { e.settings(forwarding) }
 
@@ -135,11 +135,11 @@ func checkMultipath(e exam) {
 		name := "net." + family + ".fib_multipath_hash_fields"
 		fields, err := strconv.ParseUint(e.Sysctls.Value[name].Value, 0, 32)
 		if policy == "3" && err == nil && fields&portFields != portFields {
-			e.add(short(name), Degraded, fmt.Sprintf("%s is %#x, without the ports: all connections of a client take one path", name, fields),
+			e.add(short(name), Degraded, fmt.Sprintf("%s is %#x, without the ports: all connections of a client use one next hop", name, fields),
 				"sysctl -w "+name+"=55")
 		}
 		if policy == "1" {
-			e.add(short(name), Info, name+" does not apply to policy 1, which takes a hash that came with the packet and may change within a flow; `fairlead router` sets policy 3", "")
+			e.add(short(name), Info, name+" has no effect with policy 1, which uses a hash of the network card that may change within a flow; `fairlead router` sets policy 3", "")
 		}
 	}
 }
@@ -157,7 +157,7 @@ func (e exam) settings(all []wanted) {
 		switch {
 		case !e.Has(w.roles...):
 		case !known || have.Value == "":
-			e.add(short(w.name), Info, w.name+" does not exist here", "")
+			e.add(short(w.name), Info, w.name+" does not exist in this namespace", "")
 		case w.good(have.Value):
 			e.add(short(w.name), OK, w.name+" is "+have.Value, "")
 		default:
@@ -173,11 +173,11 @@ func (e exam) wrong(w wanted, have Sysctl) {
 	fix := "sysctl -w " + w.name + "=" + w.value
 	switch {
 	case e.runs(w.roles...):
-		e.add(short(w.name), Broken, message+"; it was changed after the start of what runs here", fix)
+		e.add(short(w.name), Broken, message+"; it was changed after the agent or router started", fix)
 	case !have.Writable && e.System.Value.Root:
-		e.add(short(w.name), Broken, message+"; it is read-only here, so it cannot be set at start", fix+" on the host")
+		e.add(short(w.name), Broken, message+"; it is read-only in this container, so that it cannot be set at start", fix+" on the host")
 	case e.Has(Router) && w.roles[0] == Router:
-		e.add(short(w.name), Degraded, message+"; `fairlead router` sets it when it starts, another routing daemon does not", fix)
+		e.add(short(w.name), Degraded, message+"; `fairlead router` sets it when it starts, other routing daemons do not", fix)
 	default:
 		e.add(short(w.name), Info, message+"; the agent sets it when it starts", fix)
 	}
@@ -219,9 +219,9 @@ func checkNeighbors(e exam) {
 		message := fmt.Sprintf("%s is %d, for %d neighbors now and %d backends", name, most, family.now, e.backends())
 		switch {
 		case family.now*100 >= most*full:
-			e.add(short(name), Degraded, message+": new neighbors are refused, and packets to them dropped", fmt.Sprintf("sysctl -w %s=%d", name, roomFor(need)))
+			e.add(short(name), Degraded, message+": packets to new neighbors are dropped", fmt.Sprintf("sysctl -w %s=%d", name, roomFor(need)))
 		case need*100 >= most*crowded:
-			e.add(short(name), Degraded, message+": the table may fill, and then packets to new neighbors are dropped", fmt.Sprintf("sysctl -w %s=%d", name, roomFor(need)))
+			e.add(short(name), Degraded, message+": once the table is full, packets to new neighbors are dropped", fmt.Sprintf("sysctl -w %s=%d", name, roomFor(need)))
 		default:
 			e.add(short(name), OK, message, "")
 		}

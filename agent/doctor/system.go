@@ -37,9 +37,9 @@ func checkKernel(e exam) {
 	case major > firstMajor || major == firstMajor && minor >= firstMinor:
 		e.add("kernel", OK, fmt.Sprintf("Linux %s: %s or newer", s.Release, wanted), "")
 	case e.hasEssentials():
-		e.add("kernel", Degraded, fmt.Sprintf("Linux %s is older than %s, the oldest that is tested; the roles are not known to lack anything", s.Release, wanted), fix)
+		e.add("kernel", Degraded, fmt.Sprintf("Linux %s is older than %s, the oldest tested release; no missing feature is known", s.Release, wanted), fix)
 	default:
-		e.add("kernel", Broken, fmt.Sprintf("Linux %s is older than %s and lacks what the roles need", s.Release, wanted), fix)
+		e.add("kernel", Broken, fmt.Sprintf("Linux %s is older than %s and lacks features that the roles require", s.Release, wanted), fix)
 	}
 }
 
@@ -48,9 +48,9 @@ func checkBTF(e exam) {
 	switch {
 	case !known || !e.Has(Balancer, DSR, Proxy, VDN):
 	case s.BTF:
-		e.add("btf", OK, "/sys/kernel/btf/vmlinux is there", "")
+		e.add("btf", OK, "/sys/kernel/btf/vmlinux exists", "")
 	default:
-		e.add("btf", Degraded, "/sys/kernel/btf/vmlinux is missing: kernel functions and socket iterators are not available to programs",
+		e.add("btf", Degraded, "/sys/kernel/btf/vmlinux is missing: BPF programs cannot use kernel functions and socket iterators",
 			"use a kernel with CONFIG_DEBUG_INFO_BTF=y; in a container, mount the host's /sys")
 	}
 }
@@ -65,12 +65,12 @@ func checkPrivileges(e exam) {
 	words := privilege.Words(missing)
 	switch {
 	case len(missing) == 0:
-		e.add("capabilities", OK, "this process has what the roles need", "")
+		e.add("capabilities", OK, "this process has all capabilities that the roles require", "")
 	case s.Root:
-		e.add("capabilities", Broken, "root here lacks "+words+": an agent with the same rights does not start",
+		e.add("capabilities", Broken, "this process runs as root, but lacks "+words+": an agent with the same capabilities does not start",
 			"add "+strings.ReplaceAll(words, "CAP_", "")+" to securityContext.capabilities of the container, or to CapabilityBoundingSet of the unit")
 	default:
-		e.add("capabilities", Unknown, "this process lacks "+words+", which agents need: run as root to check what only root sees (sudo fairlead doctor)", "")
+		e.add("capabilities", Unknown, "this process lacks "+words+", which the roles require: run as root to include all checks (sudo fairlead doctor)", "")
 	}
 }
 
@@ -111,10 +111,10 @@ func checkSecurity(e exam) {
 	switch s.Lockdown {
 	case "", "none":
 	default:
-		e.add("lockdown", Info, "kernel lockdown is in mode "+s.Lockdown+": it may refuse BPF; the features below say so where it does", "")
+		e.add("lockdown", Info, "kernel lockdown is in mode "+s.Lockdown+": it can forbid BPF; see the kernel features below", "")
 	}
 	if s.Seccomp {
-		e.add("seccomp", Info, "this process runs under a seccomp filter: it may refuse BPF; the features below say so where it does", "")
+		e.add("seccomp", Info, "this process runs under a seccomp filter: it can forbid BPF; see the kernel features below", "")
 	}
 	lsm := ""
 	if s.LSM != "" {
@@ -137,7 +137,7 @@ func checkJIT(e exam) {
 		return
 	}
 	if jit.Value == "0" {
-		e.add("bpf-jit", Degraded, jitName+" is 0: programs are interpreted, which is several times slower", "sysctl -w "+jitName+"=1")
+		e.add("bpf-jit", Degraded, jitName+" is 0: BPF programs are interpreted, which is several times slower", "sysctl -w "+jitName+"=1")
 		return
 	}
 	e.add("bpf-jit", OK, jitName+" is "+jit.Value, "")
@@ -159,7 +159,7 @@ func checkLimits(e exam) {
 	switch {
 	case s.MemoryMax == 0 || !e.Has(Balancer, DSR, Proxy, VDN):
 	case s.MemoryMax < leastMemory:
-		e.add("memory-limit", Degraded, fmt.Sprintf("the cgroup's memory.max is %d MiB, and BPF maps count: loading may fail with ENOMEM", s.MemoryMax>>20),
+		e.add("memory-limit", Degraded, fmt.Sprintf("the cgroup's memory.max is %d MiB, which includes BPF maps: loading may fail with ENOMEM", s.MemoryMax>>20),
 			fmt.Sprintf("raise resources.limits.memory, or MemoryMax= of the unit, to at least %dM", leastMemory>>20))
 	default:
 		e.add("memory-limit", OK, fmt.Sprintf("the cgroup's memory.max is %d MiB", s.MemoryMax>>20), "")
@@ -189,16 +189,16 @@ func checkClock(e exam) {
 		return
 	}
 	const fix = "systemctl enable --now chronyd (or systemd-timesyncd)"
-	synced, knownSync := c.Synchronised.Get()
+	synced, knownSync := c.Synchronized.Get()
 	now := c.Now.UTC().Format(time.DateTime)
 	switch {
 	case c.Now.Year() < firstYear:
-		e.add("clock", Broken, "it is "+now+": certificates are not valid yet, and ages are wrong", fix)
+		e.add("clock", Broken, "the clock shows "+now+": certificates are not valid yet, and ages are wrong", fix)
 	case !knownSync:
-		e.add("clock", Unknown, "it is "+now+"; whether the clock is synchronised: "+c.Synchronised.Err, "")
+		e.add("clock", Unknown, "the clock shows "+now+"; cannot determine whether it is synchronized: "+c.Synchronized.Err, "")
 	case !synced:
-		e.add("clock", Degraded, "it is "+now+", and the clock is not synchronised: nodes disagree on how long a backend has been in service, and logs on the order of events", fix)
+		e.add("clock", Degraded, "the clock shows "+now+", and is not synchronized: nodes disagree about the age of backends, and about the order of events in logs", fix)
 	default:
-		e.add("clock", OK, "it is "+now+", and the clock is synchronised", "")
+		e.add("clock", OK, "the clock shows "+now+", and is synchronized", "")
 	}
 }

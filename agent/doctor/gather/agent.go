@@ -83,7 +83,7 @@ func ask(ctx context.Context, path string) doctor.Agent {
 	}
 	a.Backends = len(addresses)
 	if r, err := status.FetchReady(ctx, path); err != nil {
-		a.Waits = []string{fmt.Sprintf("whether it is ready: %v", err)}
+		a.Waits = []string{fmt.Sprintf("cannot determine whether it is ready: %v", err)}
 	} else if !r.Ready {
 		a.Waits = r.Waits
 	}

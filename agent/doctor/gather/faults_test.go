@@ -140,7 +140,7 @@ var interfaceFaults = []fault{
 			return nil
 		})
 		w.o.Interfaces = []string{"ifb0"}
-	}, []expected{{"native-xdp/ifb0", doctor.Degraded, "no native XDP", "driver"}}},
+	}, []expected{{"native-xdp/ifb0", doctor.Degraded, "does not support native XDP", "driver"}}},
 	{"the far end of a veth does not poll", balancer, func(w *world) {
 		w.do(func() error {
 			w.must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth1"}, PeerName: "far1"}))
@@ -150,7 +150,7 @@ var interfaceFaults = []fault{
 			return nil
 		})
 		w.o.Interfaces = []string{"eth1"}
-	}, []expected{{"native-xdp/eth1", doctor.Degraded, "far end", "ethtool -K VETH gro on"}}},
+	}, []expected{{"native-xdp/eth1", doctor.Degraded, "peer of eth1", "ethtool -K VETH gro on"}}},
 }
 
 var routingFaults = []fault{
@@ -201,7 +201,7 @@ var routingFaults = []fault{
 	{"forwarding was turned off under a running router", router, func(w *world) {
 		w.sysctl("net.ipv4.ip_forward", "0")
 		w.answer(status.Status{Role: "router"})
-	}, []expected{{"sysctl/ipv4.ip_forward", doctor.Broken, "changed after the start", "sysctl -w net.ipv4.ip_forward=1"}}},
+	}, []expected{{"sysctl/ipv4.ip_forward", doctor.Broken, "changed after the agent or router started", "sysctl -w net.ipv4.ip_forward=1"}}},
 	{"a load balancer will turn forwarding on", balancer, func(w *world) { w.sysctl("net.ipv4.ip_forward", "0") },
 		[]expected{{"sysctl/ipv4.ip_forward", doctor.Info, "the agent sets it", "sysctl -w net.ipv4.ip_forward=1"}}},
 	{"a load balancer cannot turn forwarding on", balancer, func(w *world) {
@@ -211,7 +211,7 @@ var routingFaults = []fault{
 		w.Cleanup(func() { w.must(unix.Unmount(root, unix.MNT_DETACH)) })
 	}, []expected{{"sysctl/ipv4.ip_forward", doctor.Broken, "read-only", "sysctl -w net.ipv4.ip_forward=1 on the host"}}},
 	{"a router hashes by addresses", router, func(w *world) { w.sysctl("net.ipv4.fib_multipath_hash_policy", "0") },
-		[]expected{{"sysctl/ipv4.fib_multipath_hash_policy", doctor.Degraded, "not by ports", "sysctl -w net.ipv4.fib_multipath_hash_policy=3"}}},
+		[]expected{{"sysctl/ipv4.fib_multipath_hash_policy", doctor.Degraded, "without ports", "sysctl -w net.ipv4.fib_multipath_hash_policy=3"}}},
 	{"a router hashes without ports", router, func(w *world) { w.sysctl("net.ipv6.fib_multipath_hash_fields", "7") },
 		[]expected{{"sysctl/ipv6.fib_multipath_hash_fields", doctor.Degraded, "without the ports", "sysctl -w net.ipv6.fib_multipath_hash_fields=55"}}},
 	{"there are too many neighbors", balancer, func(w *world) {
@@ -345,7 +345,7 @@ var systemFaults = []fault{
 	{"the folder for pins is on none, and may not be mounted", both, func(w *world) {
 		w.o.BPFFS = w.TempDir()
 		w.without = []privilege.Capability{privilege.SysAdmin}
-	}, []expected{{"bpffs", doctor.Broken, "may not mount", "mount -t bpf"}, {"capabilities", doctor.Broken, "lacks CAP_SYS_ADMIN", "SYS_ADMIN"}}},
+	}, []expected{{"bpffs", doctor.Broken, "cannot mount", "mount -t bpf"}, {"capabilities", doctor.Broken, "lacks CAP_SYS_ADMIN", "SYS_ADMIN"}}},
 	{"the BPF file system is read-only", both, func(w *world) { w.o.BPFFS = w.mount("bpf", unix.MS_RDONLY) },
 		[]expected{{"bpffs", doctor.Broken, "read-only", "remount,rw"}}},
 	{"another version left its pins", balancer, func(w *world) {
@@ -357,7 +357,7 @@ var systemFaults = []fault{
 	{"root may not configure networks", router, func(w *world) { w.without = []privilege.Capability{privilege.NetAdmin} },
 		[]expected{{"capabilities", doctor.Broken, "lacks CAP_NET_ADMIN", "NET_ADMIN"}}},
 	{"it is not run as root", both, func(w *world) { w.env = append(w.env, nobodyVariable+"=1") },
-		[]expected{{"capabilities", doctor.Unknown, "run as root", ""}, {"features/dsr-agent", doctor.Unknown, "not probed", ""}, {"bpffs", doctor.Unknown, "not checked", ""}}},
+		[]expected{{"capabilities", doctor.Unknown, "run as root", ""}, {"features/dsr-agent", doctor.Unknown, "not probed", ""}, {"bpffs", doctor.Unknown, "run as root", ""}}},
 	{"the cgroup is of version 1", proxy, func(w *world) { w.o.Cgroup = w.mount("tmpfs", 0) },
 		[]expected{{"cgroup", doctor.Broken, "not a cgroup v2", "--cgroup"}}},
 	{"the cgroup is not the root", proxy, func(w *world) { w.o.Cgroup = testkit.Cgroup(w) },
@@ -386,7 +386,7 @@ var agentFaults = []fault{
 		w.must(err)
 		l.SetUnlinkOnClose(false)
 		l.Close()
-	}, []expected{{"socket", doctor.Degraded, "nothing answers", "rm "}}},
+	}, []expected{{"socket", doctor.Degraded, "nothing listens", "rm "}}},
 	{"the agent is not ready", both, func(w *world) {
 		w.answer(status.Status{Role: "balancer"}, status.ReadyEndpoint(func() status.Readiness {
 			return status.Readiness{Waits: []string{"no BGP session is established"}}

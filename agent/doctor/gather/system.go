@@ -91,7 +91,7 @@ func clock(context.Context) (doctor.Clock, error) {
 	state, err := unix.Adjtimex(&t)
 	// The state also indicates an error while a leap second is added; the flag is exact.
 	synced := err == nil && state >= 0 && t.Status&unix.STA_UNSYNC == 0
-	return doctor.Clock{Now: time.Now(), Synchronised: known(synced, err)}, nil
+	return doctor.Clock{Now: time.Now(), Synchronized: known(synced, err)}, nil
 }
 
 // featuresPart probes the kernel for one component.
