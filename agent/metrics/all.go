@@ -111,7 +111,7 @@ var All = []Metric{
 			tally(s.DSRAgent.Counters).emit(emit)
 		}
 	}},
-	{"fairlead_dsr_known_senders", "Load balancers from which backends accept tunnelled packets. Omitted if all senders are accepted.", nil, false, func(s *status.Status, emit emit) {
+	{"fairlead_dsr_known_senders", "Load balancers from which backends accept tunneled packets. Omitted if all senders are accepted.", nil, false, func(s *status.Status, emit emit) {
 		if s.DSRAgent != nil && s.DSRAgent.ChecksSenders {
 			emit(float64(len(s.DSRAgent.Senders)))
 		}

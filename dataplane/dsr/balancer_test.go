@@ -162,15 +162,15 @@ func (b *balancer) forward(packet []byte) error {
 	}
 	switch {
 	case c.method == service.Tunnel:
-		return b.send(c.first.Addr(), c.tunnelled(packet, older))
+		return b.send(c.first.Addr(), c.tunneled(packet, older))
 	case p.proto == 6 && !p.syn && len(older) == 0:
 		return b.send(c.first.Addr(), translated(packet, p, c.first, nil))
 	}
 	return b.send(c.first.Addr(), translated(packet, p, c.first, append(list{p.dst}, older...)))
 }
 
-// tunnelled encapsulates a packet from the load balancer to a backend.
-func (c choice) tunnelled(packet []byte, older list) []byte {
+// tunneled encapsulates a packet from the load balancer to a backend.
+func (c choice) tunneled(packet []byte, older list) []byte {
 	to := c.first.Addr()
 	head := ipHead{src: ap("10.0.0.120:0").Addr(), dst: to, ttl: 64, proto: 4, option: older}
 	if to.Is6() {

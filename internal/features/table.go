@@ -100,7 +100,7 @@ var optional = []Feature{
 	},
 	{
 		Name: CongestionMarks, Components: []Component{DSRAgent}, Since: "5.1",
-		Without: "ECN marks that routers put on tunnelled packets are not passed on to the backend",
+		Without: "ECN marks that routers put on tunneled packets are not passed on to the backend",
 		Needs:   []Need{helper("bpf_skb_ecn_set_ce", asm.FnSkbEcnSetCe)},
 	},
 	{

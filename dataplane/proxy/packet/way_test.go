@@ -131,9 +131,9 @@ func TestTrafficBehindABridge(t *testing.T) {
 	}
 }
 
-// tunnelled makes the nodes reach each other's pods through a device without Ethernet: a
+// tunneled makes the nodes reach each other's pods through a device without Ethernet: a
 // TUN device each, joined here.
-func tunnelled(w *world) {
+func tunneled(w *world) {
 	a, b := w.tun(w.nodeA, ip("172.31.0.1")), w.tun(w.nodeB, ip("172.31.0.2"))
 	for _, way := range [][2]*os.File{{a, b}, {b, a}} {
 		go func() {
@@ -179,7 +179,7 @@ func (w *world) tun(ns *netns.NS, addr netip.Addr) (tun *os.File) {
 // TestTrafficThroughATunnel has another node's pods behind a device without Ethernet, and
 // clients on both sides.
 func TestTrafficThroughATunnel(t *testing.T) {
-	w := buildWorld(t, tc.Open, tunnelled)
+	w := buildWorld(t, tc.Open, tunneled)
 	testkit.DropInvalid(t, w.nodeA)
 	mask := ip("172.31.0.1")
 	families(t, func(t *testing.T, v6 family) {

@@ -215,7 +215,7 @@ func (h *dsrAgent) Close() error {
 // set configures frames like this one, with new headers, of the given number of flows, a
 // power of two. side selects whether the client is the source or the destination. option
 // follows the packet's first header.
-func (h *dsrAgent) set(p pktgen.Packet, tunnelled bool, option []byte, side int, flows uint32) error {
+func (h *dsrAgent) set(p pktgen.Packet, tunneled bool, option []byte, side int, flows uint32) error {
 	const eth, ip, tcp = 14, 20, 20
 	frame, err := p.Frame()
 	if err != nil {
@@ -227,7 +227,7 @@ func (h *dsrAgent) set(p pktgen.Packet, tunnelled bool, option []byte, side int,
 		headIPv4(frame[eth:], ip+len(option), unix.IPPROTO_TCP, p.From.Addr(), p.To.Addr())
 	}
 	inner := eth
-	if tunnelled {
+	if tunneled {
 		tag := []byte(nil)
 		if h.checks == checkSendTag {
 			tag = append([]byte{0x9e, 10, benchKeys[0].ID}, make([]byte, 9)...) // an option with only a tag
@@ -294,7 +294,7 @@ func (h *dsrAgent) warm(c dsrCase) error {
 			return err
 		}
 	}
-	if err := h.set(c.packet, c.tunnelled, c.option, c.side, c.flows); err != nil {
+	if err := h.set(c.packet, c.tunneled, c.option, c.side, c.flows); err != nil {
 		return err
 	}
 	_, err := h.send(c)
@@ -313,7 +313,7 @@ func (h *dsrAgent) send(c dsrCase) (perPacket float64, err error) {
 // of its own programs: empty, store, room, rooms.
 func (c dsrCase) overhead(took [4]float64) float64 {
 	ns := took[1] - took[0]
-	if c.tunnelled || len(c.option) > 0 {
+	if c.tunneled || len(c.option) > 0 {
 		ns += (took[3] - took[2]) / 7
 	}
 	return ns
@@ -324,7 +324,7 @@ type dsrCase struct {
 	name      string
 	flows     uint32
 	packet    pktgen.Packet
-	tunnelled bool
+	tunneled bool
 	option    []byte
 	side      int // 1: the client is the destination
 	answer    bool
@@ -340,13 +340,13 @@ func dsrCases() (all []dsrCase) {
 	option := append([]byte{0x9e, 8}, dsrVIP.Addr().AsSlice()...) // OPTION4_TYPE
 	option = binary.BigEndian.AppendUint16(option, dsrVIP.Port())
 	for _, l := range []load{one, thou, sixty} {
-		known := dsrCase{name: "DSR agent, known flow, " + l.name, flows: uint32(l.flows), packet: toward(dsrVIP), tunnelled: true, goal: 120}
+		known := dsrCase{name: "DSR agent, known flow, " + l.name, flows: uint32(l.flows), packet: toward(dsrVIP), tunneled: true, goal: 120}
 		all = append(all, known,
 			dsrCase{name: "DSR agent, answer, " + l.name, flows: uint32(l.flows), side: 1, answer: true, first: &known,
 				packet: pktgen.Packet{From: dsrPod, To: dsrClient, Protocol: "tcp", Payload: 26}})
 	}
 	for _, c := range []checks{checkSender, checkSendTag} {
-		all = append(all, dsrCase{name: "DSR agent, known flow, " + c.String() + ", " + thou.name, flows: uint32(thou.flows), packet: toward(dsrVIP), tunnelled: true, checks: c})
+		all = append(all, dsrCase{name: "DSR agent, known flow, " + c.String() + ", " + thou.name, flows: uint32(thou.flows), packet: toward(dsrVIP), tunneled: true, checks: c})
 	}
 	optioned := dsrCase{name: "DSR agent, dsr-nat, known flow, with the option, 1 k flows", flows: 1 << 10, packet: toward(dsrDirect), option: option}
 	return append(all, optioned,

@@ -46,7 +46,7 @@ func (s *senders) asksPast(t *testing.T, six, forged bool) bool {
 			return err
 		}
 		defer conn.Close()
-		packet, err := tunnelled(sender, to, conn.LocalAddr().(*net.UDPAddr).AddrPort(), vip)
+		packet, err := tunneled(sender, to, conn.LocalAddr().(*net.UDPAddr).AddrPort(), vip)
 		if err != nil {
 			return err
 		}
@@ -77,8 +77,8 @@ func (s *senders) route(t *testing.T, pod, via netip.Addr) (remove func()) {
 	return func() { change("del") }
 }
 
-// tunnelled returns a datagram in a tunnel from a sender to a backend.
-func tunnelled(sender, backend netip.Addr, from, vip netip.AddrPort) ([]byte, error) {
+// tunneled returns a datagram in a tunnel from a sender to a backend.
+func tunneled(sender, backend netip.Addr, from, vip netip.AddrPort) ([]byte, error) {
 	udp := &layers.UDP{SrcPort: layers.UDPPort(from.Port()), DstPort: layers.UDPPort(vip.Port())}
 	inner, outer := header(from.Addr(), vip.Addr(), layers.IPProtocolUDP), header(sender, backend, layers.IPProtocolIPv4)
 	if vip.Addr().Is6() {
