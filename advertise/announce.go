@@ -1,6 +1,6 @@
-// Package advertise is the interface to network routing: a complete set of routes goes
-// in, the state of the peers comes out. No type of a BGP library crosses it.
-// advertise/bgp is an implementation, Fake the one for tests.
+// Package advertise is the interface to network routing: an Announcer takes the complete
+// set of routes and reports the state of its peers. The interface contains no types of a
+// BGP library. advertise/bgp is an implementation, Fake the one for tests.
 package advertise
 
 import (

@@ -1,9 +1,9 @@
-// Package controller assigns addresses of AddressPools to Services of type LoadBalancer and
-// to Gateways and writes them to their status. It writes to their EndpointSlices when
-// each backend began to take flows. A Lease elects the leader of several controllers. The status of
-// the Services is authoritative: a new leader reads all of it before it assigns anything.
-// Package addresspool decides which address a Service gets, object.Ages when a
-// backend began to serve.
+// Package controller assigns addresses of AddressPools to Services of type LoadBalancer
+// and to Gateways and writes them to their status. It records in their EndpointSlices
+// when each backend began to receive flows. A Lease elects the leader of several
+// controllers. The status of the Services is authoritative: a new leader reads all of it
+// before it assigns anything. Package addresspool decides which address a Service gets,
+// object.Ages when a backend began to serve.
 package controller
 
 import (

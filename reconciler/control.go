@@ -1,8 +1,8 @@
 // Package reconciler contains the control loop. It waits for a change, computes the plan,
 // compares it with what the data plane has and what is advertised, and applies the
 // differences: withdraw, upsert, delete, advertise, in that order. It is level-triggered:
-// missed events and failed calls are corrected in the next pass. It makes no decisions
-// itself and knows nothing about the kernel, BGP or files.
+// missed events and failed calls are corrected in the next pass. Package plan makes all
+// decisions; the kernel, BGP and files are behind interfaces.
 package reconciler
 
 import (

@@ -1,11 +1,12 @@
-// Package bfd detects within a second that a neighbor is gone although no link went down:
-// Bidirectional Forwarding Detection in asynchronous mode, without echo and
+// Package bfd detects the failure of a neighbor within a second, even if no link goes
+// down: Bidirectional Forwarding Detection in asynchronous mode, without echo and
 // authentication (RFC 5880, RFC 5881, RFC 5883). It is independent of routing protocols:
 // an Endpoint holds the sockets of one local address, a Session watches one neighbor and
 // calls back when it is lost.
 //
-// gobgp has BFD too, but it starts a second late, takes the port for the whole namespace,
-// and can deadlock when several sessions fail at the same time (docs/decisions/0007).
+// gobgp has BFD too, but it starts a second late, occupies the port in the whole
+// namespace, and can deadlock when several sessions fail at the same time
+// (docs/decisions/0007).
 package bfd
 
 import (

@@ -1,7 +1,7 @@
 // Package l2 advertises VIPs without BGP: for each VIP, one of several members on a
 // segment answers ARP and neighbor discovery, and another one takes over within a second
-// when it is gone. Package elect decides who answers; this package does the I/O: packet
-// sockets, hellos between members, timers.
+// when that member fails. Package elect decides who answers; this package does the I/O:
+// packet sockets, hellos between members, timers.
 package l2
 
 import (

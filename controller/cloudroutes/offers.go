@@ -1,8 +1,8 @@
-// Package cloudroutes is the protocol between agents and the controller for prefixes that a
-// cloud routes to balancers. Each agent renews a Lease with the routes that it can serve.
-// The leading controller reads all of them, and writes the state of the cloud to them. A
-// Lease that is no longer renewed means a dead agent: it is deleted, and the agent's offer
-// with it.
+// Package cloudroutes is the protocol between agents and the controller for prefixes that
+// a cloud routes to load balancers. Each agent renews a Lease with the routes that it can
+// serve. The leading controller reads all of them, and writes the state of the cloud into
+// them. If an agent no longer renews its Lease, it counts as dead: the Lease is deleted,
+// and with it the agent's offer.
 package cloudroutes
 
 import (

@@ -2,7 +2,7 @@
 // backend owns slots in proportion to its weight, and which changes little when the
 // backends change (Eisenbud et al., "Maglev", NSDI 2016, section 3.4). It is pure: the
 // ring depends only on the backends' identities and weights, so every load balancer
-// computes the same ring, in whatever order it learns of the backends.
+// computes the same ring, regardless of the order in which backends are added.
 package maglev
 
 import (

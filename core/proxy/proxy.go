@@ -1,7 +1,7 @@
 // Package proxy decides what the service proxy of one node programs: from a Kubernetes
 // Service, its EndpointSlices and the node, it builds frontends with the endpoints for
-// each kind of client. It is pure. It works on one Service at a time, so that a change
-// costs the same with ten Services as with 50,000. Where Services come from
+// each kind of client. It is pure. It works on one Service at a time, so that the cost of
+// a change does not depend on the number of Services. Where Services come from
 // (source/kube), when they are written (reconciler/proxy) and how (dataplane/proxy) is
 // out of scope.
 package proxy

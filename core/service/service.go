@@ -1,6 +1,6 @@
-// Package service is the model of a load-balanced service, as plain immutable values, and
-// defines which values are valid. All other packages use these types. Nothing here knows
-// about Kubernetes, the kernel, BGP or a clock.
+// Package service is the model of a load-balanced service: immutable values, and the
+// rules for valid ones. All other packages use these types. Nothing here knows about
+// Kubernetes, the kernel, BGP or a clock.
 package service
 
 import (

@@ -1,9 +1,9 @@
 // Package dsr is the DSR agent: the part of direct server return that runs on the
 // backends' node. It loads bpf/server.c, configures it with the local backends, and
-// attaches it where the kernel's routes lead to them. Backends stay unchanged: they need
-// neither the VIP nor a tunnel device.
+// attaches it to the devices through which the kernel routes packets to them. Backends
+// need no configuration: neither the VIP nor a tunnel device.
 //
-// A firewall on the node must pass the tunnel's packets (IP protocols 4 and 41, or UDP to
+// A firewall on the node must accept tunneled packets (IP protocols 4 and 41, or UDP to
 // GUE's port) to pods.
 //
 // This package does not decide which backends exist (that is plan's task), nor does it

@@ -1,8 +1,8 @@
 // Package ipvs is the data plane in the kernel's own load balancer, IPVS: it writes
 // virtual services and backends through netlink, and makes the VIPs local addresses of
-// the load balancer's network namespace. The kernel stores the state: what a predecessor
-// wrote is read back, and keeps forwarding while no agent runs. Port ranges, fullnat,
-// allow and deny also need iptables rules. Everything else works without.
+// the load balancer's network namespace. The kernel stores the state: an agent reads what
+// its predecessor wrote, and forwarding continues while no agent runs. Port ranges,
+// fullnat, allow and deny also need iptables rules. Everything else works without.
 //
 // The backends of a frontend, and whether it should exist, are decided elsewhere. What
 // IPVS does not support is rejected with a reason.

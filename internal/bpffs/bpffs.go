@@ -1,5 +1,5 @@
 // Package bpffs manages pins: the directory on the BPF file system where maps and links
-// outlive the agent that created them. It knows nothing about what is pinned.
+// outlive the agent that created them. What is pinned is up to the callers.
 package bpffs
 
 import (

@@ -1,9 +1,8 @@
-// Package features lists what Fairlead needs of the Linux kernel: which BPF
-// program types, map types, helpers and attach points, and which parts of
-// netlink. Each entry is essential or optional and says what is lost without it.
-// The table (table.go) is the only place where this is decided; loading
-// (load.go), `fairlead doctor`, the refusal tests and docs/kernel-features.md
-// follow it.
+// Package features lists the features of the Linux kernel that Fairlead uses: which BPF
+// program types, map types, helpers and attach points, and which parts of netlink. Each
+// entry is essential or optional, and names the loss without it. The table (table.go) is
+// the only place where this is decided; loading (load.go), `fairlead doctor`, the refusal
+// tests and docs/kernel-features.md follow it.
 //
 // What a component does without an optional feature belongs to that component.
 package features

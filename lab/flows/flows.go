@@ -1,6 +1,6 @@
-// Package flows is traffic that shows where each flow goes: many UDP flows from one host
-// to one address, and hosts that answer there with their names. It counts lost datagrams,
-// and flows that move to another host.
+// Package flows sends many UDP flows from one host to one address, where hosts reply with
+// their names, to show which host each flow reaches. It counts lost datagrams, and flows
+// that move to another host.
 package flows
 
 import (

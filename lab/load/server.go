@@ -1,6 +1,6 @@
-// Package load is real HTTP traffic for labs and the demo: the web server of the
-// backends, and the client that counts accurately what it lost. Neither depends on how
-// packets get from one to the other.
+// Package load is HTTP traffic for labs and the demo: the web server of the backends, and
+// a client that counts failed requests and broken connections exactly. Neither depends on
+// the network between them.
 package load
 
 import (

@@ -1,6 +1,6 @@
-// Package sandbox runs a program so that everything it creates dies with it: it
-// re-executes the program in new mount, process and (optionally) network namespaces, so
-// that the kernel itself removes namespaces, links, mounts, pinned maps and processes,
+// Package sandbox runs a program so that everything it creates is removed when it ends:
+// it re-executes the program in new mount, process and (optionally) network namespaces,
+// so that the kernel itself removes namespaces, links, mounts, pinned maps and processes,
 // however the program ends. It does not depend on what runs inside; topologies belong in
 // lab.
 //

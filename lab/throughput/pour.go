@@ -1,6 +1,6 @@
-// Package throughput sends as many bytes as possible, and counts those that arrive, to measure
-// shares and limits of bandwidth. For requests and answers use load, for single datagrams
-// flows.
+// Package throughput sends as many bytes as possible, and counts those that arrive, to
+// measure shares and limits of bandwidth. For requests and replies use package load, for
+// single datagrams package flows.
 package throughput
 
 import (

@@ -1,5 +1,5 @@
-// Package record stores in a file, across restarts of the agent, which Service each Key
-// is programmed for. It decides nothing.
+// Package record stores in a file, across restarts of the agent, for which Service each
+// Key is programmed.
 package record
 
 import (

@@ -1,7 +1,7 @@
 // Package cache lets an agent start with the last known state while its API server is
 // unreachable. A Source wraps the cluster's source: it occasionally writes the agent's
 // state to a file, and publishes that state if the cluster cannot be read and no snapshot
-// has arrived yet. It does not cache passwords, nor which balancers drain.
+// has arrived yet. It caches neither passwords nor the drain states of load balancers.
 package cache
 
 import (

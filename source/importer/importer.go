@@ -1,8 +1,8 @@
 // Package importer converts the configuration of other load balancers to Fairlead
-// manifests, and reports whatever has no counterpart, with file, line and fix. The packages
-// below it read one format each (keepalived, ipvsadm, metallb). All are pure: bytes in,
-// manifests and losses out; the caller opens files. source/manifest accepts the results
-// without problems.
+// manifests, and reports settings that have no counterpart, with file, line and fix. The
+// packages below it read one format each (keepalived, ipvsadm, metallb). All are pure:
+// bytes in, manifests and losses out; the caller opens files. source/manifest accepts the
+// results without problems.
 package importer
 
 import (

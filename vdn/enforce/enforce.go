@@ -1,7 +1,7 @@
-// Package enforce defines the interface to what isolates networks on a node: it enforces
-// the rates, permissions and addresses of a vdn.Plan. Implementations differ in what they
-// support (Means); one test suite, conformance, covers all of them. Package vdn computes
-// plans, and vdn/node applies them.
+// Package enforce defines the interface for isolating networks on a node: an Enforcer
+// applies the rates, permissions and addresses of a vdn.Plan. Implementations differ in
+// what they support (Means); one test suite, conformance, covers all of them. Package vdn
+// computes plans, and vdn/node applies them.
 package enforce
 
 import (

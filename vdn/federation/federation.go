@@ -4,7 +4,7 @@
 // identifies a client, which receives only what is shared with that name.
 //
 // A domain's last offer stays valid while the domain is unreachable, and across restarts:
-// an unreachable controller breaks no network.
+// networks keep working while a controller is unreachable.
 package federation
 
 import (

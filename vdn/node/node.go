@@ -1,6 +1,6 @@
-// Package node is the daemon on each node of a domain. It enforces the controller's newest
-// plan for its node, maintains it whatever happens to the kernel or the controller, and
-// reports the result to the controller every second.
+// Package node is the daemon on each node of a domain. It enforces the controller's
+// newest plan for its node, restores it when the kernel state changes or the controller
+// is unreachable, and reports the result to the controller every second.
 package node
 
 import (

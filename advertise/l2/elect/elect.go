@@ -3,10 +3,10 @@
 // events go in with their time, actions come out.
 //
 // Every member sends every other its offers, three times per second. Of the live members
-// that offer an address, the one with the highest rank for it answers. No member queries
-// another, and none needs an API server: the lists are the same, so the results are. One
-// more rule prevents two from answering at the same time: nobody takes an address that a
-// live member still claims.
+// that offer an address, the one with the highest rank for it answers. All members have
+// the same lists and compute the same result, so they need neither queries nor an API
+// server. One more rule prevents two members from answering at the same time: no member
+// takes an address that a live member still claims.
 package elect
 
 import (

@@ -1,6 +1,6 @@
 // Package wire is the wire format of layer-2 advertisements: ARP (RFC 826, RFC 5227),
-// neighbor discovery (RFC 4861), and the hello by which the members know each other. It
-// is pure: bytes in, values out.
+// neighbor discovery (RFC 4861), and the hello messages of members. It is pure: bytes in,
+// values out.
 package wire
 
 import (

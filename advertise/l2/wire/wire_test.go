@@ -107,19 +107,19 @@ func TestParseRefuses(t *testing.T) {
 	probe, na := Probe(vip6, us), Announce(vip6, us)[0]
 	noLength := append([]byte{optionTargetMAC, 0}, us[:]...)
 	for want, frame := range map[string][]byte{
-		"no Ethernet frame":            {1, 2, 3},
-		"neither ARP nor":              spoil(Probe(vip4, us), 12, 9),
-		"ARP of 10 bytes":              Probe(vip4, us)[:24],
-		"which is no host's":           arp(Broadcast, arpRequest, Broadcast, who4, MAC{}, vip4),
-		"truncated IPv6 header":        na[:30],
-		"in a frame of":                na[:len(na)-1],
-		"it came through a router":     spoil(na, 14+7, 254),
-		"code 1":                       spoil(na, 14+40+1, 1),
-		"checksum":                     spoil(na, 14+40+9, 1),
-		"an option has an invalid":     icmp(allNodesMAC, us, vip6, allNodes, neighborAdvertise, 0, vip6, noLength),
-		"the target is a group":        icmp(allNodesMAC, us, vip6, allNodes, neighborAdvertise, 0, allNodes, nil),
-		"a probe with an address":      icmp(allNodesMAC, us, netip.IPv6Unspecified(), SolicitedNode(vip6), neighborSolicitation, 0, vip6, append([]byte{optionSourceMAC, 1}, us[:]...)),
-		"a probe with an address, or":  icmp(allNodesMAC, us, netip.IPv6Unspecified(), vip6, neighborSolicitation, 0, vip6, nil),
+		"no Ethernet frame":           {1, 2, 3},
+		"neither ARP nor":             spoil(Probe(vip4, us), 12, 9),
+		"ARP of 10 bytes":             Probe(vip4, us)[:24],
+		"which is no host's":          arp(Broadcast, arpRequest, Broadcast, who4, MAC{}, vip4),
+		"truncated IPv6 header":       na[:30],
+		"in a frame of":               na[:len(na)-1],
+		"it came through a router":    spoil(na, 14+7, 254),
+		"code 1":                      spoil(na, 14+40+1, 1),
+		"checksum":                    spoil(na, 14+40+9, 1),
+		"an option has an invalid":    icmp(allNodesMAC, us, vip6, allNodes, neighborAdvertise, 0, vip6, noLength),
+		"the target is a group":       icmp(allNodesMAC, us, vip6, allNodes, neighborAdvertise, 0, allNodes, nil),
+		"a probe with an address":     icmp(allNodesMAC, us, netip.IPv6Unspecified(), SolicitedNode(vip6), neighborSolicitation, 0, vip6, append([]byte{optionSourceMAC, 1}, us[:]...)),
+		"a probe with an address, or": icmp(allNodesMAC, us, netip.IPv6Unspecified(), vip6, neighborSolicitation, 0, vip6, nil),
 		"neither ARP nor a neighbor'": spoil(probe, 14+40, 128), // echo
 	} {
 		if m, err := Parse(frame); err == nil || !strings.Contains(err.Error(), want) {

@@ -1,5 +1,5 @@
-// Package devices describes a node's network devices as far as data planes attach to
-// them: which exist, which lead to the network, and that something changed.
+// Package devices describes a node's network devices for data planes that attach to them:
+// which devices exist, which of them connect to the network, and when that changes.
 package devices
 
 import (

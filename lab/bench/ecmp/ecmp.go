@@ -1,7 +1,8 @@
 // Package ecmp is the experiment about the routes between load balancers and router: how
-// soon the router's kernel has the advertised routes, what route changes do to flows, and
-// what throughput results. Every participant is a real process in its own network
-// namespace, except in the case table, where one process speaks for all load balancers.
+// long it takes until the router's kernel has the advertised routes, which flows a route
+// change breaks, and the throughput. Every participant is a real process in its own
+// network namespace, except in the case table, where one process speaks for all load
+// balancers.
 package ecmp
 
 import (

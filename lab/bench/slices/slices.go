@@ -1,6 +1,6 @@
-// Package slices measures how well a guarantee holds: two networks share one uplink, one
-// has a guarantee, and the other attacks it with all it has. It records the throughput of
-// every second.
+// Package slices measures whether a guaranteed rate is kept: two networks share one
+// uplink, one of them has a guarantee, and the other one sends as much as it can. It
+// records the throughput of every second.
 package slices
 
 import (

@@ -1,8 +1,7 @@
-// Package survival is the experiment that measures what changes cost. Many TCP
-// connections with traffic stay open through several load balancers to several backends,
-// while load balancers and backends come and go. It uses the network of the papers with
-// real agents. It counts exactly how many connections break, for each
-// connection-consistency mode.
+// Package survival measures how many connections a change breaks. Many TCP connections
+// with traffic stay open through several load balancers to several backends, while load
+// balancers and backends come and go. It uses the network of the papers with real agents.
+// It counts exactly how many connections break, for each connection-consistency mode.
 package survival
 
 import (

@@ -321,16 +321,16 @@ func (c dsrCase) overhead(took [4]float64) float64 {
 
 // halfCase is one kind of packet at the backend's node.
 type dsrCase struct {
-	name      string
-	flows     uint32
-	packet    pktgen.Packet
+	name     string
+	flows    uint32
+	packet   pktgen.Packet
 	tunneled bool
-	option    []byte
-	side      int // 1: the client is the destination
-	answer    bool
-	first     *dsrCase // is sent before, and makes the flows
-	checks    checks
-	goal      float64
+	option   []byte
+	side     int // 1: the client is the destination
+	answer   bool
+	first    *dsrCase // is sent before, and makes the flows
+	checks   checks
+	goal     float64
 }
 
 func dsrCases() (all []dsrCase) {

@@ -1,6 +1,7 @@
-// Package wire determines whether a host device, given to one pod, can guarantee a rate by
-// itself: its link must be its own and fast enough. Nobody shares such a link, so nothing
-// needs enforcement. vdn/enforce/kernel handles slices that share an uplink.
+// Package wire determines whether a host device that is assigned to one pod can guarantee
+// a rate by itself: no other device may share its link, and the link must be fast enough.
+// Such a link needs no enforcement. vdn/enforce/kernel handles slices that share an
+// uplink.
 package wire
 
 import (
