@@ -104,15 +104,14 @@ func newBenchSurvivalCommand() *cobra.Command {
 	var fairlead product
 	cmd := &cobra.Command{
 		Use:   "survival",
-		Short: "Count the connections that break when balancers and servers change",
-		Long: `Open many TCP connections in the network of the paper, built from network
-namespaces, through several balancers to several servers, and keep data flowing on
-all of them. Meanwhile balancers are added, removed gracefully and killed, servers
-are added and drained, and every manifest is rewritten in another order: one at a
-time, all at once, and several times within ten seconds. Count the connections that
-break, with the reason, for each connection consistency; and with fullnat when
-balancers are removed gracefully. Goal: none with second-chance, and none with
-fullnat.
+		Short: "Count the connections that break when load balancers and backends change",
+		Long: `Open many TCP connections through several load balancers to several backends, in
+network namespaces, and send data on all of them. In the meantime, add, drain and
+kill load balancers, add and drain backends, and rewrite the manifests in another
+order: one event at a time, all at once, and several within ten seconds. Count the
+connections that break, with the reason, for each connection consistency, and for
+fullnat while load balancers drain. Goal: no broken connections with second-chance
+and with fullnat.
 
 Requires root. Everything runs in namespaces that end with the command.`,
 		Example: `  fairlead-lab bench survival
@@ -175,16 +174,15 @@ func newBenchDataplaneCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dataplane",
 		Short: "Measure the BPF programs per packet, compared with goals and peers",
-		Long: `Measure the program of the balancer and that of the DSR agent with
-BPF_PROG_TEST_RUN, with complete packets, each of its own flow, for each forwarding
-mode and different numbers of flows and VIPs; and the time to write a change of a
-server.
+		Long: `Measure the programs of the load balancer and of the DSR agent with
+BPF_PROG_TEST_RUN, for each forwarding mode and different numbers of flows and VIPs.
+Each packet is complete and belongs to a different flow. Also measure the time to
+program a change of a backend.
 
-Each case alternates round by round with a bare balancer that does the minimum.
-Goals and peers' figures are compared with the median of the ratios of all rounds,
-multiplied by the time of the bare balancer on the machine of those figures. Other
-work on this machine, or a drifting clock, thus does not bias the figures; it only
-increases their spread.
+Each case alternates with a minimal load balancer, round by round. The result is the
+median of the ratios of all rounds, multiplied by the time that the minimal load
+balancer takes on the reference machine of the goals. Other work on this machine
+therefore increases the spread, but does not bias the result.
 
 With --against, each case alternates with the program of another build instead, on
 the same maps: an object file, a checkout, or a revision of the repository in the
@@ -237,11 +235,11 @@ func newBenchLiveCommand() *cobra.Command {
 	var out benchOutput
 	cmd := &cobra.Command{
 		Use:   "live",
-		Short: "Measure the balancer on live frames over a veth",
-		Long: `Send frames of many flows through the program of the balancer on a veth and count
-what returns, on a single CPU, compared with a program that only swaps the MAC
-addresses. Goal: at most half of the time that Katran takes at 64 k flows, scaled by
-that swap.
+		Short: "Measure the load balancer on live frames over a veth",
+		Long: `Send frames of many flows through the load balancer's program on a veth, on one CPU,
+and count the frames that return. Compare with a program that only swaps the MAC
+addresses. Goal: at most half of the time of Katran with 64,000 flows, scaled by the
+time of that program.
 
 Requires root. Everything runs in namespaces that end with the command.`,
 		Example: `  fairlead-lab bench live

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/lab/cluster"
 )
 
-const benchECMPText = `Run balancers, reflectors and a router in network namespaces, and measure the delay
+const benchECMPText = `Run load balancers, reflectors and a router in network namespaces. Measure the delay
 until the router's kernel has the correct routes, and the effect on traffic. The
 cases:
 
@@ -43,7 +43,7 @@ func newBenchECMPCommand() *cobra.Command {
 	var fairlead product
 	cmd := &cobra.Command{
 		Use:   "ecmp",
-		Short: "Measure the routes between balancers and router: delays, flows, losses, throughput",
+		Short: "Measure the routes between load balancers and router: delays, flows, losses, throughput",
 		Long:  benchECMPText,
 		Example: `  fairlead-lab bench ecmp
   fairlead-lab bench ecmp --case convergence --router fairlead --duration 20h
