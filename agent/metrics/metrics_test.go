@@ -7,6 +7,9 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +52,41 @@ func TestThePageListsThemAll(t *testing.T) {
 	}
 	if diff := cmp.Diff(rows(), page); diff != "" {
 		t.Errorf("docs/metrics.md: -registry +page:\n%s", diff)
+	}
+}
+
+// TestPagesNameExistingMetrics checks every metric of this package in a page, and its labels.
+func TestPagesNameExistingMetrics(t *testing.T) {
+	named := regexp.MustCompile(`\b(fairlead_[a-z0-9_]+)(?:\{([a-z,]+)\})?`)
+	labels := map[string][]string{}
+	for _, m := range All {
+		labels[m.Name] = m.Labels
+	}
+	pages, _ := filepath.Glob("../../docs/*.md")
+	checked := 0
+	for _, page := range append(pages, "../../README.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range named.FindAllStringSubmatch(string(text), -1) {
+			if strings.HasPrefix(m[1], "fairlead_vdn_") { // of vdn/server and vdn/node
+				continue
+			}
+			checked++
+			has, ok := labels[m[1]]
+			if !ok {
+				t.Errorf("%s names the metric %s, which does not exist", page, m[1])
+			}
+			for l := range strings.SplitSeq(m[2], ",") {
+				if l != "" && !slices.Contains(has, l) {
+					t.Errorf("%s names the label %s of %s, which has %q", page, l, m[1], has)
+				}
+			}
+		}
+	}
+	if checked <= len(All) {
+		t.Errorf("only %d metrics are named in the pages", checked)
 	}
 }
 
