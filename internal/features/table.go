@@ -125,7 +125,7 @@ var optional = []Feature{
 func essential(name, since string, n Need, components ...Component) Feature {
 	return Feature{
 		Name: name, Since: since, Essential: true, Needs: []Need{n}, Components: components,
-		Without: "the component does not start; what an earlier agent programmed stays in force",
+		Without: "the component does not start; programs of an earlier agent keep forwarding",
 	}
 }
 
