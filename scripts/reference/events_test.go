@@ -41,7 +41,7 @@ var events = []struct{ reason, object, kind, meaning string }{
 
 // reasonsIn are the files whose reasons are those of Events.
 var reasonsIn = []string{
-	"cmd/fairlead/degraded.go", "cmd/fairlead/drain.go", "controller/pools.go", "controller/reconcile.go",
+	"cmd/fairlead/internal/agent/degraded.go", "cmd/fairlead/internal/agent/drain.go", "controller/pools.go", "controller/reconcile.go",
 	"core/addresspool/assign.go", "vdn/kube/gone.go",
 }
 
