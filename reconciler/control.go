@@ -139,6 +139,8 @@ type Loop struct {
 	rested map[string]bool
 	// retry is the backoff for all other failures.
 	retry time.Duration
+	// failures counts failed calls since the start.
+	failures uint64
 	// others is the set of load balancers configured in the data plane; nil before the
 	// first time.
 	others *balancers

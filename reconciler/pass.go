@@ -65,6 +65,7 @@ func (l *Loop) pass() time.Duration {
 		l.withdrawBut(func(r route.Route) bool { return planned[r.Prefix] }, failures) // whatever the state of the data plane
 	}
 	l.lookForConfirmations()
+	l.failures += uint64(len(l.tried(failures)))
 	l.publish(p, snapshot, failures)
 	if l.settled && !l.begun && l.held != nil {
 		l.announce(l.advertisable(p), failures)
@@ -305,7 +306,7 @@ func (l *Loop) nextPass(due time.Duration, failures map[string]error) time.Durat
 	if due == 0 {
 		due = time.Hour // until notified
 	}
-	tried := slices.DeleteFunc(slices.Sorted(maps.Keys(failures)), func(what string) bool { return l.rested[what] })
+	tried := l.tried(failures)
 	for i, what := range tried {
 		if i == maxLoggedFailures {
 			l.Log.Error("more failures while applying the plan, see the status", "calls", len(tried)-i)
@@ -314,6 +315,11 @@ func (l *Loop) nextPass(due time.Duration, failures map[string]error) time.Durat
 		l.Log.Error("failed to apply the plan, will retry", "what", what, "error", failures[what], "in", due)
 	}
 	return due
+}
+
+// tried returns what this pass has tried and failed to do, sorted.
+func (l *Loop) tried(failures map[string]error) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(failures)), func(what string) bool { return l.rested[what] })
 }
 
 // failsBeyond reports whether something other than frontends failed. Frontends have their

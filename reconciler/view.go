@@ -34,6 +34,8 @@ type View struct {
 	// Failures contains the calls that failed and will be retried, by object: a frontend,
 	// "route 10.1.1.0/24" and so on.
 	Failures map[string]error
+	// Failed counts the calls that have failed since the start.
+	Failed uint64
 	// Drain is the state of the drain, or nil.
 	Drain *Drain
 	// Loaded means that the source has published at least once.
@@ -89,7 +91,7 @@ func (l *Loop) waits(p *plan.Plan, failures map[string]error) string {
 
 func (l *Loop) publish(p *plan.Plan, s *source.Snapshot, failures map[string]error) {
 	v := &View{
-		Plan: p, Problems: slices.Concat(s.Problems, l.unnamed(s, p)), Stale: s.Stale, Failures: failures, Loaded: true, Waits: l.waits(p, failures),
+		Plan: p, Problems: slices.Concat(s.Problems, l.unnamed(s, p)), Stale: s.Stale, Failures: failures, Failed: l.failures, Loaded: true, Waits: l.waits(p, failures),
 		Held: maps.Clone(l.held), Refused: map[service.Key]string{}, Announced: maps.Clone(l.since),
 		Withdrawing: l.withdrawing, Leaving: make(map[service.Key]Leaving, len(l.leaving)),
 	}

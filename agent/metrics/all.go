@@ -7,6 +7,7 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/internal/histogram"
 )
 
 // All lists the metrics in the order of docs/metrics.md.
@@ -14,8 +15,13 @@ var All = []Metric{
 	{"fairlead_build_info", "Always 1. The labels identify the release, the role and the node.", []string{"version", "role", "node"}, false, func(s *status.Status, emit emit) {
 		emit(1, s.Version, s.Role, s.Node)
 	}},
-	{"fairlead_problems", "Rejected input and current failures, listed by fairlead status.", nil, false, func(s *status.Status, emit emit) {
-		emit(float64(len(s.Problems)))
+	{"fairlead_config_errors", "Errors in the configuration, such as rejected manifests and conflicts, listed by fairlead status.", nil, false, func(s *status.Status, emit emit) {
+		emit(float64(s.ConfigErrors()))
+	}},
+	{"fairlead_reconcile_errors_total", "Calls that failed while the desired state was applied. They are retried.", nil, true, func(s *status.Status, emit emit) {
+		if s.DataPlane != nil || s.ServiceProxy != nil || s.DSRAgent != nil {
+			emit(float64(s.ReconcileErrors()))
+		}
 	}},
 	{"fairlead_stale_objects", "Objects whose last change is rejected, so that the previous version is in use, listed by fairlead status.", nil, false, func(s *status.Status, emit emit) {
 		emit(float64(len(s.Stale)))
@@ -121,16 +127,20 @@ var All = []Metric{
 	ofProxy("fairlead_proxy_unwritten_frontends", "Frontends of the service proxy that are not yet programmed as desired.", false, func(p *status.ServiceProxy) float64 { return float64(p.Unwritten) }),
 	ofProxy("fairlead_proxy_changes_total", "Changes received from the cluster.", true, func(p *status.ServiceProxy) float64 { return float64(p.Changes) }),
 	ofProxy("fairlead_proxy_last_sync_timestamp_seconds", "Time of the last complete synchronization, in seconds since 1970.", false, func(p *status.ServiceProxy) float64 { return float64(p.LastSync.UnixMilli()) / 1000 }),
-	{"fairlead_proxy_programming_seconds", "Time from a change until it is programmed, of recent changes.", []string{"quantile"}, false, func(s *status.Status, emit emit) {
-		if p := s.ServiceProxy; p != nil {
-			emit(p.DelayP50.Seconds(), "0.5")
-			emit(p.DelayP99.Seconds(), "0.99")
-		}
-	}},
 	{"fairlead_proxy_dropped_packets_total", "Packets dropped by the service proxy, by reason.", []string{"reason"}, true, func(s *status.Status, emit emit) {
 		if s.ServiceProxy != nil {
 			tally(s.ServiceProxy.Drops).emit(emit)
 		}
+	}},
+}
+
+// Histograms lists the histograms.
+var Histograms = []Distribution{
+	{"fairlead_proxy_network_programming_duration_seconds", "Time from the notification of a change until it is programmed.", func(s *status.Status) *histogram.Histogram {
+		if s.ServiceProxy == nil {
+			return nil
+		}
+		return &s.ServiceProxy.Delays
 	}},
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/internal/histogram"
 	"github.com/fairlead/fairlead/internal/httpserver"
 )
 
@@ -26,19 +27,29 @@ type Metric struct {
 	read    func(s *status.Status, emit emit)
 }
 
+// Distribution is a histogram that may be exported.
+type Distribution struct {
+	Name, Help string
+	// read returns nil where the histogram does not apply.
+	read func(s *status.Status) *histogram.Histogram
+}
+
 // emit receives a value and its label values.
 type emit func(value float64, labels ...string)
 
 // collector computes all metrics from a Status.
 type collector struct {
 	get   func() status.Status
-	descs []*prometheus.Desc
+	descs []*prometheus.Desc // of All, then of Histograms
 }
 
 func newCollector(get func() status.Status) *collector {
 	c := &collector{get: get}
 	for _, m := range All {
 		c.descs = append(c.descs, prometheus.NewDesc(m.Name, m.Help, m.Labels, nil))
+	}
+	for _, d := range Histograms {
+		c.descs = append(c.descs, prometheus.NewDesc(d.Name, d.Help, nil, nil))
 	}
 	return c
 }
@@ -61,6 +72,12 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		m.read(&s, func(value float64, labels ...string) {
 			out <- prometheus.MustNewConstMetric(c.descs[i], kind, value, labels...)
 		})
+	}
+	for i, d := range Histograms {
+		if h := d.read(&s); h != nil {
+			count, buckets := h.Cumulative()
+			out <- prometheus.MustNewConstHistogram(c.descs[len(All)+i], count, h.Sum.Seconds(), buckets)
+		}
 	}
 }
 

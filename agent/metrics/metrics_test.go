@@ -19,8 +19,10 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/internal/histogram"
 )
 
 // rows returns the rows of the table in docs/metrics.md.
@@ -35,6 +37,9 @@ func rows() (all []string) {
 			labels = append(labels, "`"+l+"`")
 		}
 		all = append(all, fmt.Sprintf("| `%s` | %s | %s | %s |", m.Name, kind, strings.Join(labels, " "), m.Help))
+	}
+	for _, d := range Histograms {
+		all = append(all, fmt.Sprintf("| `%s` | histogram |  | %s |", d.Name, d.Help))
 	}
 	return all
 }
@@ -103,13 +108,17 @@ func TestNames(t *testing.T) {
 // full has a value for everything.
 func full() status.Status {
 	began := time.Unix(1700000000, 0)
+	var delays histogram.Histogram
+	delays.Observe(3 * time.Millisecond)
+	delays.Observe(20 * time.Millisecond)
 	return status.Status{
 		Version: "v1", Role: "balancer, dsr, proxy", Node: "node1", Started: began,
 		DataPlane: &dataplane.Description{Kind: "xdp", Drops: map[string]uint64{"ttl-exceeded": 3}},
 		Degraded:  []features.Degraded{{Feature: features.Capture, Reason: "EPERM"}},
 		DSRAgent:  &status.DSRAgent{Flows: 5, Counters: map[string]uint64{"tunnel-delivered": 6}, ChecksSenders: true, Senders: make([]netip.Addr, 2)},
 		ServiceProxy: &status.ServiceProxy{Services: 7, Frontends: 8, Unwritten: 1, Changes: 9, LastSync: began,
-			DelayP50: time.Millisecond, DelayP99: 20 * time.Millisecond, Drops: map[string]uint64{"no-endpoint": 2}},
+			Delays: delays, Failures: 5, Drops: map[string]uint64{"no-endpoint": 2}},
+		FailedCalls: 10, Problems: []problem.Problem{{Message: "a port is wrong"}, {Message: "no space in a map", Failure: true}},
 		Drain: &status.Drain{Stage: plan.Withdrawn, Flows: 4},
 		Services: []status.Service{{ID: "default/web", Frontends: []status.Frontend{
 			{State: plan.Active, Counts: dataplane.Counts{Packets: 100, Bytes: 1000, Flows: 10},
@@ -158,7 +167,8 @@ func TestEveryMetricIsReadOffTheStatus(t *testing.T) {
 		`fairlead_service_syn_protection_packets_total{event="cookie-sent",service="default/web"} 21`,
 		`fairlead_service_syn_protection_packets_total{event="admitted",service="default/web"} 0`,
 		`fairlead_dropped_packets_total{reason="ttl-exceeded"} 3`, "fairlead_dsr_tracked_flows 5", "fairlead_dsr_known_senders 2", `fairlead_dsr_packets_total{outcome="tunnel-delivered"} 6`,
-		"fairlead_proxy_services 7", "fairlead_proxy_unwritten_frontends 1", `fairlead_proxy_programming_seconds{quantile="0.99"} 0.02`,
+		"fairlead_proxy_services 7", "fairlead_proxy_unwritten_frontends 1", "fairlead_config_errors 1", "fairlead_reconcile_errors_total 15",
+		`fairlead_proxy_network_programming_duration_seconds_bucket{le="0.005"} 1`, "fairlead_proxy_network_programming_duration_seconds_count 2",
 		`fairlead_proxy_dropped_packets_total{reason="no-endpoint"} 2`, "go_goroutines",
 	} {
 		if !strings.Contains(got, "\n"+want) {

@@ -72,7 +72,7 @@ func (a Agent) Gather(now time.Time) Status {
 	}
 	s := Status{
 		Version: a.Version, Kernel: a.Kernel, Node: a.Node, Role: a.Role, Started: a.Started, Time: now,
-		Problems: slices.Clone(g.view.Problems), Stale: g.view.Stale,
+		Problems: slices.Clone(g.view.Problems), FailedCalls: g.view.Failed, Stale: g.view.Stale,
 	}
 	if a.Lacks != nil {
 		s.Problems = append(s.Problems, problem.Problem{Object: "process", Message: a.Lacks.Error()})
@@ -87,21 +87,21 @@ func (a Agent) Gather(now time.Time) Status {
 		d := a.DataPlane.Describe()
 		s.DataPlane = &d
 		if err := g.count(); err != nil {
-			s.Problems = append(s.Problems, problem.Problem{Object: "data plane", Message: "reading its counters: " + err.Error()})
+			s.Problems = append(s.Problems, failure("data plane", "reading its counters: "+err.Error()))
 		}
 	}
 	if a.DSRAgent != nil {
 		var err error
 		if s.DSRAgent, err = g.dsrAgent(); err != nil {
-			s.Problems = append(s.Problems, problem.Problem{Object: "DSR agent", Message: "reading its state: " + err.Error()})
+			s.Problems = append(s.Problems, failure("DSR agent", "reading its state: "+err.Error()))
 		}
 	}
 	if a.Source != nil && !g.view.Loaded {
 		s.Problems = append(s.Problems, a.Source()...)
 	}
 	if a.View != nil && a.Source != nil && !g.view.Loaded {
-		s.Problems = append(s.Problems, problem.Problem{Object: "Services", Message: "have not been read since this agent started: " +
-			"until then, the kernel state stays unchanged and nothing is advertised"})
+		s.Problems = append(s.Problems, failure("Services", "have not been read since this agent started: "+
+			"until then, the kernel state stays unchanged and nothing is advertised"))
 	}
 	if a.ServiceProxy != nil {
 		p := a.ServiceProxy()
@@ -336,9 +336,14 @@ func (g *gatherer) failures() []problem.Problem {
 	var problems []problem.Problem
 	for _, what := range slices.Sorted(maps.Keys(g.view.Failures)) {
 		message := about(what, g.view.Failures[what].Error())
-		problems = append(problems, problem.Problem{Object: what, Message: message + " (it is tried again)"})
+		problems = append(problems, failure(what, message+" (it is tried again)"))
 	}
 	return problems
+}
+
+// failure is a problem that is not one of the input.
+func failure(object, message string) problem.Problem {
+	return problem.Problem{Object: object, Message: message, Failure: true}
 }
 
 // about returns an error message without the name of its object.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/core/problem"
+	"github.com/fairlead/fairlead/internal/histogram"
 )
 
 // ServiceProxy summarizes a service proxy in counts, because there may be very many
@@ -40,6 +41,10 @@ type ServiceProxy struct {
 	DelayP50 time.Duration `json:"delayP50"`
 	// DelayP99 is the 99th percentile of the same.
 	DelayP99 time.Duration `json:"delayP99"`
+	// Delays counts the delays of all changes by duration.
+	Delays histogram.Histogram `json:"delays"`
+	// Failures counts failed writes.
+	Failures uint64 `json:"failures"`
 	// Error is why the latest write failed.
 	Error string `json:"error,omitempty"`
 	// Drops counts dropped packets by reason.

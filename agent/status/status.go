@@ -64,9 +64,31 @@ type Status struct {
 	Degraded []features.Degraded `json:"degraded"`
 	// Problems lists rejected configuration and failures.
 	Problems []problem.Problem `json:"problems"`
+	// FailedCalls counts the calls of the load balancer and the DSR agent that have failed since
+	// the start.
+	FailedCalls uint64 `json:"failedCalls"`
 	// Stale lists objects whose latest change was rejected, so that their previous version
 	// is in use.
 	Stale []source.Stale `json:"stale"`
+}
+
+// ConfigErrors counts the problems of the configuration.
+func (s *Status) ConfigErrors() (n int) {
+	for _, p := range s.Problems {
+		if !p.Failure {
+			n++
+		}
+	}
+	return n
+}
+
+// ReconcileErrors counts the calls of all roles that have failed since the start.
+func (s *Status) ReconcileErrors() uint64 {
+	n := s.FailedCalls
+	if s.ServiceProxy != nil {
+		n += s.ServiceProxy.Failures
+	}
+	return n
 }
 
 // complete returns s with empty instead of nil lists, so that JSON has [] and never null.

@@ -13,6 +13,8 @@ type Problem struct {
 	Field string `json:"field,omitempty"`
 	// Message is what is wrong, and what is valid.
 	Message string `json:"message"`
+	// Failure means that the input is valid, but something failed and is retried.
+	Failure bool `json:"failure,omitempty"`
 }
 
 // String returns "web.yaml:12: Service default/web: spec.ports[0].port: message".

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/histogram"
 )
 
 // View is the state of the loop.
@@ -32,6 +33,8 @@ type View struct {
 	// Latency is how long recent changes took from the source's call until they were
 	// written.
 	Latency Latency
+	// Delays counts the same for all changes since the start.
+	Delays histogram.Histogram
 }
 
 // Latency summarizes durations.
@@ -51,6 +54,7 @@ type stats struct {
 	// recent is a ring buffer; next is the next index to overwrite.
 	recent []time.Duration
 	next   int
+	delays histogram.Histogram
 }
 
 // pass counts a pass. clean means that nothing that failed is left.
@@ -77,6 +81,7 @@ func (s *stats) pass(w *work, now time.Time, took time.Duration, err error, clea
 }
 
 func (s *stats) took(d time.Duration) {
+	s.delays.Observe(d)
 	if len(s.recent) < Recent {
 		s.recent = append(s.recent, d)
 		return
@@ -103,7 +108,7 @@ func (l *Loop) View() View {
 		Services: l.services, Slices: len(l.slices), Frontends: len(l.owners), Unwritten: len(l.fresh) + len(l.failed), Refused: len(l.refused),
 		Problems: l.allProblems(), LastError: l.stats.lastError,
 		Changes: l.stats.changes, Passes: l.stats.passes, Failures: l.stats.failures, Set: l.stats.set, Removed: l.stats.removed,
-		LastSync: l.stats.lastSync, LastSyncTook: l.stats.lastSyncTook, Latency: l.stats.latency(),
+		LastSync: l.stats.lastSync, LastSyncTook: l.stats.lastSyncTook, Latency: l.stats.latency(), Delays: l.stats.delays.Clone(),
 	}
 	if l.whole {
 		v.Unwritten = len(l.owners)

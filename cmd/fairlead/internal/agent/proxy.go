@@ -105,7 +105,7 @@ func (p *serviceProxy) state() status.ServiceProxy {
 	s := status.ServiceProxy{
 		Loaded: v.Loaded, Synced: v.Synced, Services: v.Services, Frontends: v.Frontends, Unwritten: v.Unwritten, Refused: v.Refused,
 		LastSync: v.LastSync, Changes: v.Changes, Writes: v.Passes, Entries: p.plane.Writes(), Healthy: p.healthz.Healthy(),
-		DelayP50: v.Latency.P50, DelayP99: v.Latency.P99,
+		DelayP50: v.Latency.P50, DelayP99: v.Latency.P99, Delays: v.Delays, Failures: v.Failures,
 		Attached: append(p.plane.Describe().Attached, p.packets.Describe().Attached...), Drops: p.packets.Describe().Drops,
 	}
 	if v.LastError != nil {
