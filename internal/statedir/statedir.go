@@ -160,22 +160,21 @@ func (d *Dir) run() {
 		case <-d.wake:
 		case <-again:
 		}
-		select {
-		case <-d.closed:
-		case <-time.After(pause):
-		}
+		d.rest(pause)
 		failed = d.flush()
 	}
 }
 
-// flush writes each pending file once. Failed files stay pending.
+// flush writes each pending file once. Failed files stay pending. It works at most half of the
+// time: thousands of files at the start would compete with what the agent programs.
 func (d *Dir) flush() (failed bool) {
 	d.mu.Lock()
 	todo := maps.Clone(d.pending)
 	d.mu.Unlock()
 	for _, path := range slices.Sorted(maps.Keys(todo)) {
-		p := todo[path]
+		p, began := todo[path], time.Now()
 		err := p.write(path)
+		d.rest(time.Since(began))
 		d.note(path, err)
 		if err != nil {
 			failed = true
@@ -188,6 +187,14 @@ func (d *Dir) flush() (failed bool) {
 		d.mu.Unlock()
 	}
 	return failed
+}
+
+// rest waits, unless the Dir is closed.
+func (d *Dir) rest(wait time.Duration) {
+	select {
+	case <-d.closed:
+	case <-time.After(wait):
+	}
 }
 
 // write updates a file. If the content cannot be produced, the outdated file is removed.

@@ -105,7 +105,7 @@ type agent struct {
 	proxy   *serviceProxy // nil without that role
 	source  source.Source
 	cluster *kube.Source // if the Services come from a cluster
-	begun   *ahead       // in that case, the source
+	begun   *ahead       // the source, started
 	// peersKnown means that the cluster's BGPPeers are known.
 	peersKnown atomic.Bool
 	prober     *probe.Prober
@@ -115,7 +115,7 @@ type agent struct {
 
 // open creates the components. It starts with the socket, so that another agent that has
 // it is not disturbed. The components that need the network come next: sessions are
-// established and a cluster is listed while the programs load.
+// established and Services are read while the programs load.
 func (a *agent) open() (err error) {
 	r, log := a.config, slog.Default()
 	if err := a.listen(); err != nil {
@@ -199,7 +199,7 @@ func (a *agent) listen() (err error) {
 	return err
 }
 
-// openSource opens the source of the Services, and starts to read a cluster's.
+// openSource opens the source of the Services, and starts to read it.
 func (a *agent) openSource() (err error) {
 	r, log := a.config, slog.Default()
 	if !r.Agent.Kubernetes {
@@ -211,7 +211,8 @@ func (a *agent) openSource() (err error) {
 		if r.Balancer {
 			folder.Routing(r.NodeLabels, a.setPeers)
 		}
-		a.source = folder
+		a.begun = begin(folder, r.Balancer || r.DSR)
+		a.source = a.begun
 		return nil
 	}
 	c := kube.Config{

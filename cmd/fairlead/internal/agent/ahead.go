@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// ahead is a source that starts before its snapshots are needed, so that a cluster is
-// listed while programs load. The latest snapshot waits for Run.
+// ahead is a source that starts before its snapshots are needed, so that Services are
+// read while programs load. The latest snapshot waits for Run.
 type ahead struct {
 	stop  context.CancelFunc
 	ended chan struct{}
