@@ -1,15 +1,13 @@
 package xdp
 
 import (
-	"fmt"
 	"net/netip"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/core/schedule"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 )
 
 // vipBits is a bitmap of addresses that may be VIPs or our own: if an address's bit is
@@ -20,11 +18,11 @@ type vipBits struct {
 }
 
 func (b *vipBits) open(m *ebpf.Map) error {
-	memory, err := unix.Mmap(m.FD(), 0, int(m.MaxEntries())*8, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	words, err := bpf.MapMemory[uint64](m)
 	if err != nil {
-		return fmt.Errorf("xdp: mmap vip_bits: %w", err)
+		return err
 	}
-	b.words = unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(memory))), m.MaxEntries())
+	b.words = words
 	b.counts = map[uint32]int{}
 	return nil
 }
@@ -67,12 +65,9 @@ func (b *vipBits) replace(all []netip.Addr) {
 }
 
 func (b *vipBits) close() error {
-	if b.words == nil {
-		return nil
-	}
-	memory := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(b.words))), len(b.words)*8)
+	words := b.words
 	b.words = nil
-	return unix.Munmap(memory)
+	return bpf.UnmapMemory(words)
 }
 
 // rebuildBits sets the bits of all VIPs and of our own addresses.

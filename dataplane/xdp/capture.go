@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/perf"
 
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/capture"
 	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/netorder"
@@ -110,10 +111,10 @@ const perfBytes = 1 << 20
 func (d *DataPlane) watch(o capture.Options, ifindex int) (*watcher, error) {
 	program, err := d.newVariant(func(spec *ebpf.CollectionSpec) error {
 		return errors.Join(
-			spec.Variables[balancerVarWatching].Set(true),
-			spec.Variables[balancerVarWatchFilter].Set(watchFilter(o, ifindex)),
+			spec.Variables[bpf.BalancerVarWatching].Set(true),
+			spec.Variables[bpf.BalancerVarWatchFilter].Set(watchFilter(o, ifindex)),
 		)
-	}, balancerMapWatched, balancerMapWatchCurrent)
+	}, bpf.BalancerMapWatched, bpf.BalancerMapWatchCurrent)
 	if err != nil {
 		return nil, err
 	}
@@ -141,8 +142,8 @@ func (w *watcher) Close() error {
 	return err
 }
 
-func watchFilter(o capture.Options, ifindex int) balancerWatchFilter {
-	f := balancerWatchFilter{
+func watchFilter(o capture.Options, ifindex int) bpf.BalancerWatchFilter {
+	f := bpf.BalancerWatchFilter{
 		Ifindex: uint32(ifindex), Port: netorder.Port(o.Port), Sample: uint32(o.Sample), Snaplen: uint32(o.Snaplen),
 	}
 	if o.Snaplen == 0 {
@@ -187,14 +188,14 @@ func (w *watcher) Next(ctx context.Context) (capture.Frame, error) {
 
 // decode reads a record and the frame after it.
 func (w *watcher) decode(p perf.Record) (capture.Frame, bool) {
-	var r balancerWatchRecord
+	var r bpf.BalancerWatchRecord
 	n, err := binary.Decode(p.RawSample, binary.NativeEndian, &r)
 	if err != nil || int(r.Caught) > len(p.RawSample)-n {
 		return capture.Frame{}, false // only a count of lost records
 	}
 	return capture.Frame{
 		Time: w.boot.Add(time.Duration(r.Time)), CPU: p.CPU, Number: r.Number, Interface: int(r.Ifindex), Length: int(r.Length),
-		After: r.When == balancerWatchWhenWATCH_AFTER, Verdict: capture.Verdict(r.Verdict), Data: p.RawSample[n:][:r.Caught],
+		After: r.When == bpf.BalancerWatchWhenWATCH_AFTER, Verdict: capture.Verdict(r.Verdict), Data: p.RawSample[n:][:r.Caught],
 	}, true
 }
 

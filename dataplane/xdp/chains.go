@@ -1,7 +1,6 @@
 package xdp
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -9,6 +8,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/core/ring"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 )
 
 // chainOwners are the servers of a chain, in order, with zeros at the end.
@@ -144,9 +145,9 @@ func (t *chainTable) write(m *ebpf.Map, addr func(ring.ID) netip.AddrPort) error
 	if len(t.fresh) == 0 {
 		return nil
 	}
-	values := make([]balancerChain, len(t.fresh))
+	values := make([]bpf.BalancerChain, len(t.fresh))
 	for i, n := range t.fresh {
-		values[i] = renderChain(t.owners[n], addr)
+		values[i] = entry.Chain(endpoints(t.owners[n], addr))
 	}
 	if _, err := m.BatchUpdate(t.fresh, values, nil); err != nil {
 		return fmt.Errorf("write chains: %w", err)
@@ -155,52 +156,13 @@ func (t *chainTable) write(m *ebpf.Map, addr func(ring.ID) netip.AddrPort) error
 	return nil
 }
 
-// renderChain encodes endpoints as in the Fairlead option (bpf/include/option.h).
-func renderChain(owners chainOwners, addr func(ring.ID) netip.AddrPort) (c balancerChain) {
-	b := c.Bytes[:0]
+// endpoints returns the addresses of a chain's owners.
+func endpoints(owners chainOwners, addr func(ring.ID) netip.AddrPort) (all []netip.AddrPort) {
 	for _, id := range owners {
 		if id == 0 {
 			break
 		}
-		e := addr(id)
-		if e.Addr().Is6() {
-			c.V6 = 1
-		}
-		b = append(b, e.Addr().AsSlice()...)
-		b = binary.BigEndian.AppendUint16(b, e.Port())
-		c.N++
-	}
-	c.Sum = foldedSum(c.Bytes[:])
-	return c
-}
-
-// endpoints decodes them.
-func endpoints(c balancerChain) (all []netip.AddrPort) {
-	size := 4
-	if c.V6 != 0 {
-		size = 16
-	}
-	b := c.Bytes[:]
-	for range c.N {
-		if len(b) < size+2 {
-			break
-		}
-		a, _ := netip.AddrFromSlice(b[:size])
-		all = append(all, netip.AddrPortFrom(a, binary.BigEndian.Uint16(b[size:])))
-		b = b[size+2:]
+		all = append(all, addr(id))
 	}
 	return all
-}
-
-// foldedSum is the ones' complement sum of 16-bit words (RFC 1071), in the machine's byte
-// order, as the program uses it.
-func foldedSum(b []byte) uint16 {
-	sum := uint32(0)
-	for i := 0; i < len(b); i += 2 {
-		sum += uint32(binary.NativeEndian.Uint16(b[i:]))
-	}
-	for sum > 0xffff {
-		sum = sum&0xffff + sum>>16
-	}
-	return uint16(sum)
 }

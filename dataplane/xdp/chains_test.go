@@ -1,12 +1,9 @@
 package xdp
 
 import (
-	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
 )
 
@@ -37,37 +34,6 @@ func TestChainsAreSharedAndGivenBack(t *testing.T) {
 	}
 	c.release(0)
 	c.release(99)
-}
-
-func TestChainsAreRendered(t *testing.T) {
-	addrs := map[ring.ID]netip.AddrPort{
-		1: netip.MustParseAddrPort("10.1.2.3:258"), 2: netip.MustParseAddrPort("10.4.5.6:65535"),
-		3: netip.MustParseAddrPort("[fd00::1]:80"), 4: netip.MustParseAddrPort("[fd00::2]:81"),
-	}
-	of := func(id ring.ID) netip.AddrPort { return addrs[id] }
-	v4 := renderChain(chainOwners{1, 2}, of)
-	if want := "\x0a\x01\x02\x03\x01\x02\x0a\x04\x05\x06\xff\xff"; v4.N != 2 || v4.V6 != 0 || string(v4.Bytes[:12]) != want {
-		t.Errorf("IPv4: %+v", v4)
-	}
-	// 0a01+0203+0102+0a04+0506+ffff, in network order, is 11c0f.
-	if sum := v4.Sum>>8 | v4.Sum<<8; sum != 0x1c0f+1 {
-		t.Errorf("the sum is %#x", sum)
-	}
-	v6 := renderChain(chainOwners{3, 4, 3, 4, 3}, of)
-	if v6.N != 5 || v6.V6 != 1 || v6.Bytes[16] != 0 || v6.Bytes[17] != 80 || v6.Bytes[18] != 0xfd || v6.Bytes[90] != 0 {
-		t.Errorf("IPv6: %+v", v6)
-	}
-	for _, owners := range []chainOwners{{1}, {2, 1}, {3, 4, 3, 4, 3}} {
-		var want []netip.AddrPort
-		for _, id := range owners {
-			if id != 0 {
-				want = append(want, addrs[id])
-			}
-		}
-		if got := endpoints(renderChain(owners, of)); !slices.Equal(got, want) {
-			t.Errorf("%v came back as %v", want, got)
-		}
-	}
 }
 
 // With a table that is too small, new flows continue, old ones may break, and a warning

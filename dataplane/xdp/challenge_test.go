@@ -8,6 +8,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 )
 
 // With direct server return a SYN passes once its sender has answered a challenge, and no
@@ -210,7 +211,7 @@ func TestSynFlowsAreSwept(t *testing.T) {
 	upsert(t, d, f)
 	guard(t, d, f.Key)
 	count := func() (n int) {
-		must(t, readHash(d.kernel.SynFlows, func(uint32, balancerSynFlow) { n++ }))
+		must(t, bpf.ReadHash(d.kernel.SynFlows, func(uint32, bpf.BalancerSynFlow) { n++ }))
 		return n
 	}
 	for i := range flowWays {

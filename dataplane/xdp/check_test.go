@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 )
 
 // Every frontend that a Service can request is either programmed, and listed exactly as
@@ -102,7 +103,7 @@ func TestStepsFollowTheProgram(t *testing.T) {
 			t.Errorf("pinned are %q, want %q", pins, first)
 		}
 		var program uint32
-		if err := d.kernel.Steps.Lookup(uint32(balancerStepSTEP_SLOW_PATH), &program); err != nil || program == 0 {
+		if err := d.kernel.Steps.Lookup(uint32(bpf.BalancerStepSTEP_SLOW_PATH), &program); err != nil || program == 0 {
 			t.Errorf("no program for what is rare: %v", err)
 		}
 		d = n.reopen(t, d)

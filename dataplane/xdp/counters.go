@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 )
 
 // Counters implements dataplane.DataPlane. A server shared by several frontends has the
@@ -25,7 +24,7 @@ func (d *DataPlane) Counters() ([]dataplane.FrontendCounters, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", k, err)
 		}
-		syn.Guarded = h.value.Flags&balancerFrontendFlagsFRONTEND_SYN_GUARDED != 0
+		syn.Guarded = h.value.Flags&bpf.BalancerFrontendFlagsFRONTEND_SYN_GUARDED != 0
 		c := dataplane.FrontendCounters{Key: k, SYN: syn, Total: total, Backends: make(map[string]dataplane.Counts, len(h.members))}
 		for _, m := range h.members {
 			counts, read := servers[m.id]
@@ -44,12 +43,12 @@ func (d *DataPlane) Counters() ([]dataplane.FrontendCounters, error) {
 }
 
 func (d *DataPlane) frontendCounts(id uint32) (sum dataplane.Counts, err error) {
-	err = eachCPU(d.kernel.FrontendCounts, id, func(c balancerCounts) { add(&sum, c.Packets, c.Bytes, c.Flows) })
+	err = bpf.EachCPU(d.kernel.FrontendCounts, id, func(c bpf.BalancerCounts) { add(&sum, c.Packets, c.Bytes, c.Flows) })
 	return sum, err
 }
 
 func (d *DataPlane) serverCounts(id uint32) (sum dataplane.Counts, err error) {
-	err = eachCPU(d.kernel.ServerCpu, id, func(c balancerServerCpu) { add(&sum, c.Packets, c.Bytes, c.Flows) })
+	err = bpf.EachCPU(d.kernel.ServerCpu, id, func(c bpf.BalancerServerCpu) { add(&sum, c.Packets, c.Bytes, c.Flows) })
 	return sum, err
 }
 
@@ -57,30 +56,6 @@ func add(sum *dataplane.Counts, packets, bytes, flows uint64) {
 	sum.Packets += packets
 	sum.Bytes += bytes
 	sum.Flows += flows
-}
-
-// eachCPU reads the per-CPU values of an id.
-func eachCPU[T any](m *ebpf.Map, id uint32, each func(T)) error {
-	var perCPU []T
-	if err := m.Lookup(id, &perCPU); err != nil {
-		return fmt.Errorf("read counters: %w", err)
-	}
-	for _, v := range perCPU {
-		each(v)
-	}
-	return nil
-}
-
-// zeroCPUs resets the per-CPU values of an id for its next owner.
-func zeroCPUs[T any](m *ebpf.Map, id uint32) error {
-	cpus, err := ebpf.PossibleCPU()
-	if err != nil {
-		return err
-	}
-	if err := m.Put(id, make([]T, cpus)); err != nil {
-		return fmt.Errorf("zero counters: %w", err)
-	}
-	return nil
 }
 
 // Describe implements dataplane.DataPlane.

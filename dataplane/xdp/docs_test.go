@@ -3,6 +3,7 @@ package xdp
 import (
 	"testing"
 
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -10,7 +11,7 @@ import (
 func TestDropReasonsAreExplained(t *testing.T) {
 	spec, err := config().withDefaults().spec()
 	must(t, err)
-	reasons, err := dropReasons(spec)
+	reasons, err := bpf.EnumNames(spec, "drop_reason", "DROP_", int(bpf.BalancerDropReasonDROP_REASONS))
 	must(t, err)
 	testkit.Explained(t, "../../docs/troubleshooting.md", "| drop reason | cause | resolution |", reasons)
 }

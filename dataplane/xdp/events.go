@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/internal/features"
 )
 
@@ -127,26 +128,18 @@ func (f *follower) run(ctx context.Context) {
 }
 
 func (f *follower) decode(b []byte) (Event, bool) {
-	var r balancerDropEvent
+	var r bpf.BalancerDropEvent
 	if _, err := binary.Decode(b, binary.NativeEndian, &r); err != nil {
 		return Event{}, false
 	}
 	e := Event{
-		Time: f.boot.Add(time.Duration(r.Time)), Reason: nameOfNumber(f.reasons, r.Reason), Interface: f.names[int(r.Ifindex)],
+		Time: f.boot.Add(time.Duration(r.Time)), Reason: bpf.NameOf(f.reasons, r.Reason), Interface: f.names[int(r.Ifindex)],
 		CPU: int(r.Cpu), Length: int(r.Length), Data: r.Data[:min(int(r.Length), len(r.Data))],
 	}
 	if e.Interface == "" {
 		e.Interface = fmt.Sprint(r.Ifindex)
 	}
 	return e, true
-}
-
-// nameOfNumber returns the name, or the number if it has none.
-func nameOfNumber(names []string, n uint32) string {
-	if int(n) < len(names) {
-		return names[n]
-	}
-	return fmt.Sprint(n)
 }
 
 // DropsByCPU returns the dropped packets by reason name, with one count per CPU.

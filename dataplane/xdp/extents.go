@@ -1,6 +1,8 @@
 package xdp
 
-import "slices"
+import (
+	"slices"
+)
 
 // extent is a contiguous run of positions.
 type extent struct{ first, n uint32 }

@@ -9,16 +9,16 @@ import (
 	"net/netip"
 	"runtime"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
@@ -49,7 +49,7 @@ func (w flowWord) expires() uint32    { return uint32(w >> 32) }
 // described reports whether the flow has data: with nat and fullnat always, else once it
 // is no longer opening.
 func (w flowWord) described() bool {
-	return w.nat() || w.state() != uint32(balancerFlowStateFLOW_OPENING) && w.state() != uint32(balancerFlowStateFLOW_UDP_OPENING)
+	return w.nat() || w.state() != uint32(bpf.BalancerFlowStateFLOW_OPENING) && w.state() != uint32(bpf.BalancerFlowStateFLOW_UDP_OPENING)
 }
 
 // over is the word of an ended flow. It only retains whether the flow has an entry in
@@ -57,24 +57,24 @@ func (w flowWord) described() bool {
 func (w flowWord) over() flowWord { return w & (1 << 27) }
 
 // in reports whether the flow is in one of these states.
-func (w flowWord) in(states ...balancerFlowState) bool {
-	return slices.Contains(states, balancerFlowState(w.state()))
+func (w flowWord) in(states ...bpf.BalancerFlowState) bool {
+	return slices.Contains(states, bpf.BalancerFlowState(w.state()))
 }
 
 // isFlow reports whether it is a flow, not a client's affinity or free.
 func (w flowWord) isFlow() bool {
-	return !w.in(balancerFlowStateFLOW_FREE, balancerFlowStateFLOW_CLIENT_OPENING, balancerFlowStateFLOW_CLIENT)
+	return !w.in(bpf.BalancerFlowStateFLOW_FREE, bpf.BalancerFlowStateFLOW_CLIENT_OPENING, bpf.BalancerFlowStateFLOW_CLIENT)
 }
 
 // outlives reports whether packets may match the flow after it has expired, because its
 // end is unproven.
 func (w flowWord) outlives() bool {
-	return w.in(balancerFlowStateFLOW_FINISHING, balancerFlowStateFLOW_CLIENT_RESET, balancerFlowStateFLOW_LINGERING)
+	return w.in(bpf.BalancerFlowStateFLOW_FINISHING, bpf.BalancerFlowStateFLOW_CLIENT_RESET, bpf.BalancerFlowStateFLOW_LINGERING)
 }
 
 // lingering is the word of such a flow from then on: it no longer counts.
 func (w flowWord) lingering() flowWord {
-	return w&^(15<<flowStateShift) | flowWord(balancerFlowStateFLOW_LINGERING)<<flowStateShift
+	return w&^(15<<flowStateShift) | flowWord(bpf.BalancerFlowStateFLOW_LINGERING)<<flowStateShift
 }
 
 // flowNow is the table's clock.
@@ -93,8 +93,8 @@ func loadsInOrder() {
 // flowTable is the kernel's flow table. Changing a tag requires the set's lock, which
 // user space never takes, because it would delay packets. It changes only words.
 type flowTable struct {
-	sets        []balancerFlowSet
-	data        []balancerFlowData
+	sets        []bpf.BalancerFlowSet
+	data        []bpf.BalancerFlowData
 	connections []uint64
 	nat         []uint64 // bits: NAT_BITS_WORDS in bpf/balancer/nat.h
 	lives       [16]uint32
@@ -109,16 +109,16 @@ type flowTable struct {
 func (c Config) sizeFlows(spec *ebpf.CollectionSpec) error {
 	sets := (uint32(c.MaxFlows) + flowWays - 1) / flowWays
 	for name, n := range map[string]uint32{
-		balancerMapFlows:       sets,
-		balancerMapFlowData:    sets * flowWays,
-		balancerMapFlowBack:    2 * sets, // half of the entries are free if all flows need one
-		balancerMapConnections: uint32(c.MaxBackends) + 1,
-		balancerMapSynFlows:    sets * flowWays,
+		bpf.BalancerMapFlows:       sets,
+		bpf.BalancerMapFlowData:    sets * flowWays,
+		bpf.BalancerMapFlowBack:    2 * sets, // half of the entries are free if all flows need one
+		bpf.BalancerMapConnections: uint32(c.MaxBackends) + 1,
+		bpf.BalancerMapSynFlows:    sets * flowWays,
 	} {
 		spec.Maps[name].MaxEntries = n
 	}
-	err := errors.Join(spec.Variables[balancerVarFlowSets].Set(sets), spec.Variables[balancerVarFlowBackLines].Set(2*sets),
-		spec.Variables[balancerVarStoresInOrder].Set(runtime.GOARCH == "amd64"))
+	err := errors.Join(spec.Variables[bpf.BalancerVarFlowSets].Set(sets), spec.Variables[bpf.BalancerVarFlowBackLines].Set(2*sets),
+		spec.Variables[bpf.BalancerVarStoresInOrder].Set(runtime.GOARCH == "amd64"))
 	if err != nil {
 		return fmt.Errorf("xdp: flow table: %w", err)
 	}
@@ -128,44 +128,31 @@ func (c Config) sizeFlows(spec *ebpf.CollectionSpec) error {
 // openFlows opens the flow table, and generates its secret if it has none.
 func (d *DataPlane) openFlows(spec *ebpf.CollectionSpec) (err error) {
 	t := &d.flows
-	if err := spec.Variables[balancerVarFlowLives].Get(&t.lives); err != nil {
+	if err := spec.Variables[bpf.BalancerVarFlowLives].Get(&t.lives); err != nil {
 		return fmt.Errorf("xdp: flow table: %w", err)
 	}
-	if t.states, err = flowStates(spec); err != nil {
+	if t.states, err = bpf.EnumNames(spec, "flow_state", "FLOW_", len(t.lives)); err != nil {
 		return err
 	}
-	if t.sets, err = mapMemory[balancerFlowSet](d.kernel.Flows); err != nil {
+	if t.sets, err = bpf.MapMemory[bpf.BalancerFlowSet](d.kernel.Flows); err != nil {
 		return err
 	}
-	if t.data, err = mapMemory[balancerFlowData](d.kernel.FlowData); err != nil {
+	if t.data, err = bpf.MapMemory[bpf.BalancerFlowData](d.kernel.FlowData); err != nil {
 		return err
 	}
-	if t.connections, err = mapMemory[uint64](d.kernel.Connections); err != nil {
+	if t.connections, err = bpf.MapMemory[uint64](d.kernel.Connections); err != nil {
 		return err
 	}
-	if t.nat, err = mapMemory[uint64](d.kernel.NatBits); err != nil {
+	if t.nat, err = bpf.MapMemory[uint64](d.kernel.NatBits); err != nil {
 		return err
 	}
 	t.swept = make([]uint32, len(t.connections))
 	return makeSecret(d.kernel.FlowSecret)
 }
 
-// flowStates returns the state names from the C enum: FLOW_UDP_OPENING is "udp-opening".
-func flowStates(spec *ebpf.CollectionSpec) ([]string, error) {
-	var enum *btf.Enum
-	if err := spec.Types.TypeByName("flow_state", &enum); err != nil {
-		return nil, fmt.Errorf("xdp: the object lacks the names of flow states: %w", err)
-	}
-	names := make([]string, 16)
-	for _, v := range enum.Values {
-		names[v.Value&15] = strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(v.Name, "FLOW_")), "_", "-")
-	}
-	return names, nil
-}
-
 // makeSecret generates the key of the tags, which lets flows outlive an agent.
 func makeSecret(m *ebpf.Map) error {
-	var secret balancerFlowSecret
+	var secret bpf.BalancerFlowSecret
 	if err := m.Lookup(uint32(0), &secret); err != nil {
 		return fmt.Errorf("xdp: read the flow table's key: %w", err)
 	}
@@ -187,7 +174,7 @@ func makeSecret(m *ebpf.Map) error {
 func (d *DataPlane) closeFlows() error {
 	d.stopSweeping()
 	t := &d.flows
-	err := errors.Join(unmapMemory(t.sets), unmapMemory(t.data), unmapMemory(t.connections), unmapMemory(t.nat))
+	err := errors.Join(bpf.UnmapMemory(t.sets), bpf.UnmapMemory(t.data), bpf.UnmapMemory(t.connections), bpf.UnmapMemory(t.nat))
 	d.flows = flowTable{}
 	return err
 }
@@ -283,7 +270,7 @@ func (t *flowTable) sweep(c *recount, now uint32) {
 				atomic.CompareAndSwapUint64(&e.Word, uint64(w), uint64(next)) // fails if a packet has changed it meanwhile
 			case w.isFlow() && c.owners[id] == w.generation()+1:
 				c.counted[id] += w.counts()
-				if w.in(balancerFlowStateFLOW_OPENING, balancerFlowStateFLOW_ANSWERED) {
+				if w.in(bpf.BalancerFlowStateFLOW_OPENING, bpf.BalancerFlowStateFLOW_ANSWERED) {
 					c.opening++
 				}
 			}
@@ -314,14 +301,14 @@ const (
 
 // hasEnded reports whether the flow seems to have ended, or half of it has.
 func (w flowWord) hasEnded() bool {
-	return w.in(balancerFlowStateFLOW_FINISHING, balancerFlowStateFLOW_CLIENT_RESET, balancerFlowStateFLOW_SERVER_FIN,
-		balancerFlowStateFLOW_TIME_WAIT, balancerFlowStateFLOW_CLOSED)
+	return w.in(bpf.BalancerFlowStateFLOW_FINISHING, bpf.BalancerFlowStateFLOW_CLIENT_RESET, bpf.BalancerFlowStateFLOW_SERVER_FIN,
+		bpf.BalancerFlowStateFLOW_TIME_WAIT, bpf.BalancerFlowStateFLOW_CLOSED)
 }
 
 // counts is what a flow adds to its server's connections.
 func (w flowWord) counts() uint64 {
 	switch {
-	case w.in(balancerFlowStateFLOW_LINGERING):
+	case w.in(bpf.BalancerFlowStateFLOW_LINGERING):
 		return 0
 	case w.hasEnded():
 		return connectionHasEnded
@@ -439,10 +426,10 @@ func (d *DataPlane) someFlows(q dataplane.FlowQuery, from int) (found []dataplan
 	return found, to < len(t.sets), nil
 }
 
-func (d *DataPlane) flowOf(w flowWord, data balancerFlowData, now uint32) dataplane.Flow {
+func (d *DataPlane) flowOf(w flowWord, data bpf.BalancerFlowData, now uint32) dataplane.Flow {
 	f := dataplane.Flow{
-		Client:   netip.AddrPortFrom(fromAddr(data.Client), netorder.Port(data.ClientPort)),
-		VIP:      netip.AddrPortFrom(fromAddr(data.Vip), netorder.Port(data.VipPort)),
+		Client:   netip.AddrPortFrom(entry.FromAddr(data.Client), netorder.Port(data.ClientPort)),
+		VIP:      netip.AddrPortFrom(entry.FromAddr(data.Vip), netorder.Port(data.VipPort)),
 		Protocol: service.Protocol(data.Egress >> 24 &^ flowProxied),
 		Server:   d.servers.addrOf(w.server()),
 		State:    d.flows.states[w.state()],
@@ -479,7 +466,7 @@ func (d *DataPlane) Remembered() (flows int, err error) {
 			tag, w := tagOf(&e.Tag), flowWord(atomic.LoadUint64(&e.Word))
 			left := int32(w.expires() - now)
 			switch {
-			case tag == 0 || !w.isFlow() || left <= 0 || w.in(balancerFlowStateFLOW_CLOSED):
+			case tag == 0 || !w.isFlow() || left <= 0 || w.in(bpf.BalancerFlowStateFLOW_CLOSED):
 			case w.hasEnded() && int32(t.lives[w.state()])-left > finishingIdle:
 			default:
 				flows++

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -364,16 +365,16 @@ var natMethods = []service.Method{service.NAT, service.FullNAT}
 func TestServerDecides(t *testing.T) {
 	stories := map[string]struct {
 		then  []tcpSegment
-		state balancerFlowState
+		state bpf.BalancerFlowState
 	}{
-		"a SYN and a challenge":           {[]tcpSegment{forgedSYN, answer}, balancerFlowStateFLOW_ESTABLISHED},
-		"a RST, and the client continues": {[]tcpSegment{forgedRST, clientContinues}, balancerFlowStateFLOW_ESTABLISHED},
-		"a FIN, and the client continues": {[]tcpSegment{forgedFIN, clientContinues}, balancerFlowStateFLOW_ESTABLISHED},
-		"a FIN and the server's":          {[]tcpSegment{clientFIN, serverFIN}, balancerFlowStateFLOW_TIME_WAIT},
-		"the server's FIN and the client": {[]tcpSegment{serverFIN, clientContinues}, balancerFlowStateFLOW_SERVER_FIN},
-		"the server's RST":                {[]tcpSegment{serverRST}, balancerFlowStateFLOW_CLOSED},
-		"a RST, a SYN, accepted":          {[]tcpSegment{clientRST, again, synack}, balancerFlowStateFLOW_ANSWERED},
-		"a RST, a SYN, accepted, an ACK":  {[]tcpSegment{clientRST, again, synack, opening[1]}, balancerFlowStateFLOW_ESTABLISHED},
+		"a SYN and a challenge":           {[]tcpSegment{forgedSYN, answer}, bpf.BalancerFlowStateFLOW_ESTABLISHED},
+		"a RST, and the client continues": {[]tcpSegment{forgedRST, clientContinues}, bpf.BalancerFlowStateFLOW_ESTABLISHED},
+		"a FIN, and the client continues": {[]tcpSegment{forgedFIN, clientContinues}, bpf.BalancerFlowStateFLOW_ESTABLISHED},
+		"a FIN and the server's":          {[]tcpSegment{clientFIN, serverFIN}, bpf.BalancerFlowStateFLOW_TIME_WAIT},
+		"the server's FIN and the client": {[]tcpSegment{serverFIN, clientContinues}, bpf.BalancerFlowStateFLOW_SERVER_FIN},
+		"the server's RST":                {[]tcpSegment{serverRST}, bpf.BalancerFlowStateFLOW_CLOSED},
+		"a RST, a SYN, accepted":          {[]tcpSegment{clientRST, again, synack}, bpf.BalancerFlowStateFLOW_ANSWERED},
+		"a RST, a SYN, accepted, an ACK":  {[]tcpSegment{clientRST, again, synack, opening[1]}, bpf.BalancerFlowStateFLOW_ESTABLISHED},
 	}
 	inEach(t, natMethods, onlyV4, func(t *testing.T, w *world) {
 		for name, story := range stories {
@@ -400,7 +401,7 @@ func TestForgedACKEstablishesNothing(t *testing.T) {
 		c := w.connect(t)
 		c.open([]tcpSegment{forgedSYN})
 		c.all(forgedACK, tcpSegment{by: "server", flags: "R"}, forgedACK)
-		if _, e := c.entry(); e.state() != uint32(balancerFlowStateFLOW_OPENING) {
+		if _, e := c.entry(); e.state() != uint32(bpf.BalancerFlowStateFLOW_OPENING) {
 			t.Errorf("the state is %s", c.d.flows.states[e.state()])
 		}
 	})

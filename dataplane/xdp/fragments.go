@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/internal/ownns"
 )
 
@@ -84,7 +85,7 @@ func (o *orphanage) run(began chan<- error) {
 	if err != nil {
 		return
 	}
-	var waiting []balancerOrphan
+	var waiting []bpf.BalancerOrphan
 	var record ringbuf.Record
 	for {
 		o.reader.SetDeadline(deadline(len(waiting)))
@@ -107,8 +108,8 @@ func deadline(waiting int) time.Time {
 }
 
 // take adds a fragment to the waiting ones.
-func (o *orphanage) take(waiting []balancerOrphan, sample []byte) []balancerOrphan {
-	var f balancerOrphan
+func (o *orphanage) take(waiting []bpf.BalancerOrphan, sample []byte) []bpf.BalancerOrphan {
+	var f bpf.BalancerOrphan
 	if binary.Read(bytes.NewReader(sample), binary.NativeEndian, &f) != nil || f.Len > uint32(len(f.Frame)) {
 		return waiting
 	}
@@ -121,12 +122,12 @@ func (o *orphanage) take(waiting []balancerOrphan, sample []byte) []balancerOrph
 
 // look reinjects fragments whose first has arrived, gives up those that waited too long,
 // and returns the rest.
-func (o *orphanage) look(waiting []balancerOrphan) []balancerOrphan {
+func (o *orphanage) look(waiting []bpf.BalancerOrphan) []bpf.BalancerOrphan {
 	now := clock.Now()
 	rest := waiting[:0]
 	for i := range waiting {
 		f := &waiting[i]
-		var first balancerFragment
+		var first bpf.BalancerFragment
 		err := o.table.Lookup(&f.Key, &first)
 		switch {
 		case err == nil && now-time.Duration(first.Seen) < fragmentFresh:
@@ -142,9 +143,9 @@ func (o *orphanage) look(waiting []balancerOrphan) []balancerOrphan {
 
 // lose marks the datagram as lost, unless its first fragment has just arrived, and lets
 // the program count it.
-func (o *orphanage) lose(f *balancerOrphan) {
-	gone := balancerFragment{Seen: uint64(clock.Now()), Lost: 1}
-	stale := balancerFragment{}
+func (o *orphanage) lose(f *bpf.BalancerOrphan) {
+	gone := bpf.BalancerFragment{Seen: uint64(clock.Now()), Lost: 1}
+	stale := bpf.BalancerFragment{}
 	if o.table.Lookup(&f.Key, &stale) == nil && clock.Now()-time.Duration(stale.Seen) >= fragmentFresh {
 		// It would prevent the mark. If the first fragment arrives between these
 		// two calls, only that datagram is lost.
@@ -163,7 +164,7 @@ func (o *orphanage) lose(f *balancerOrphan) {
 // bringBack runs the program on the frame as if it had just arrived on its interface, and
 // the kernel executes the verdict (Linux 5.18: live frames). This fails if the interface
 // no longer exists.
-func (o *orphanage) bringBack(f *balancerOrphan) {
+func (o *orphanage) bringBack(f *bpf.BalancerOrphan) {
 	if _, err := o.program.Run(&ebpf.RunOptions{
 		Data: f.Frame[:f.Len], Flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES,
 		Context: xdpContext{DataEnd: f.Len, IngressIfindex: f.Ifindex},

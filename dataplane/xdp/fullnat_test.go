@@ -14,6 +14,8 @@ import (
 
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
@@ -25,7 +27,7 @@ func portOf(t *testing.T, d *DataPlane, in packet) uint16 { return triedPorts(t,
 // triedPorts are all ports that are tried, if there are more.
 func triedPorts(t *testing.T, d *DataPlane, in packet) (all [64]uint16) {
 	t.Helper()
-	var secret balancerFlowSecret
+	var secret bpf.BalancerFlowSecret
 	must(t, d.kernel.FlowSecret.Lookup(uint32(0), &secret))
 	src, dst := netip.MustParseAddrPort(in.src), netip.MustParseAddrPort(in.dst)
 	v6, last := src.Addr().Is6(), uint64(unix.IPPROTO_TCP)
@@ -33,7 +35,7 @@ func triedPorts(t *testing.T, d *DataPlane, in packet) (all [64]uint16) {
 		last = unix.IPPROTO_UDP
 	}
 	words := func(a netip.Addr) []uint32 {
-		w := toAddr(a).Word
+		w := entry.ToAddr(a).Word
 		if !v6 {
 			return []uint32{w[3], 0, 0, 0}
 		}
@@ -110,13 +112,13 @@ func TestFullNATRefusesMartians(t *testing.T) {
 }
 
 // flowEntry finds a flow's entry.
-func flowEntry(t testing.TB, d *DataPlane, client, vip string, protocol service.Protocol) (entry *uint64, w flowWord) {
+func flowEntry(t testing.TB, d *DataPlane, client, vip string, protocol service.Protocol) (at *uint64, w flowWord) {
 	t.Helper()
 	c, v := netip.MustParseAddrPort(client), netip.MustParseAddrPort(vip)
 	for i := range d.flows.sets {
 		for j := range d.flows.sets[i].Way {
 			e, data := &d.flows.sets[i].Way[j], d.flows.data[i*flowWays+j]
-			if e.Tag != 0 && flowWord(e.Word).isFlow() && data.Client == toAddr(c.Addr()) && data.Vip == toAddr(v.Addr()) &&
+			if e.Tag != 0 && flowWord(e.Word).isFlow() && data.Client == entry.ToAddr(c.Addr()) && data.Vip == entry.ToAddr(v.Addr()) &&
 				data.ClientPort == netorder.Port(c.Port()) && data.VipPort == netorder.Port(v.Port()) && data.Egress>>24 == uint32(protocol) {
 				return &e.Word, flowWord(atomic.LoadUint64(&e.Word))
 			}
@@ -129,8 +131,8 @@ func flowEntry(t testing.TB, d *DataPlane, client, vip string, protocol service.
 // expire makes an entry expired.
 func expire(t testing.TB, d *DataPlane, client, vip string, protocol service.Protocol) {
 	t.Helper()
-	entry, w := flowEntry(t, d, client, vip, protocol)
-	atomic.StoreUint64(entry, uint64(w)&(1<<32-1)|uint64(flowNow())<<32)
+	at, w := flowEntry(t, d, client, vip, protocol)
+	atomic.StoreUint64(at, uint64(w)&(1<<32-1)|uint64(flowNow())<<32)
 }
 
 // A client that retries gets the last free port, wherever its search begins: after failed
@@ -261,16 +263,16 @@ func TestFullNATLives(t *testing.T) {
 	for _, step := range []struct {
 		from  *packet
 		flags string
-		state balancerFlowState
+		state bpf.BalancerFlowState
 		lives time.Duration
 	}{
-		{&in, "S", balancerFlowStateFLOW_OPENING, time.Minute},
-		{&back, "SA", balancerFlowStateFLOW_ANSWERED, time.Minute},
-		{&in, "A", balancerFlowStateFLOW_ESTABLISHED, 15 * time.Minute},
-		{&back, "A", balancerFlowStateFLOW_ESTABLISHED, 15 * time.Minute},
-		{&back, "FA", balancerFlowStateFLOW_SERVER_FIN, 2 * time.Minute},
-		{&in, "A", balancerFlowStateFLOW_SERVER_FIN, 2 * time.Minute},
-		{&back, "R", balancerFlowStateFLOW_CLOSED, 10 * time.Second},
+		{&in, "S", bpf.BalancerFlowStateFLOW_OPENING, time.Minute},
+		{&back, "SA", bpf.BalancerFlowStateFLOW_ANSWERED, time.Minute},
+		{&in, "A", bpf.BalancerFlowStateFLOW_ESTABLISHED, 15 * time.Minute},
+		{&back, "A", bpf.BalancerFlowStateFLOW_ESTABLISHED, 15 * time.Minute},
+		{&back, "FA", bpf.BalancerFlowStateFLOW_SERVER_FIN, 2 * time.Minute},
+		{&in, "A", bpf.BalancerFlowStateFLOW_SERVER_FIN, 2 * time.Minute},
+		{&back, "R", bpf.BalancerFlowStateFLOW_CLOSED, 10 * time.Second},
 	} {
 		checkLife(t, n, d, *step.from, step.flags, in, service.TCP, step.state, step.lives)
 		if got, ended := d.flows.connections[1], step.lives <= 2*time.Minute && step.lives != time.Minute; ended != (got == connectionHasEnded) || !ended && got != connectionActive {
@@ -282,17 +284,17 @@ func TestFullNATLives(t *testing.T) {
 	_, out := n.run(t, d, in.bytes(t))
 	tcp := gopacket.NewPacket(out, layers.LayerTypeEthernet, gopacket.Default).Layer(layers.LayerTypeTCP).(*layers.TCP)
 	back.dst = fmt.Sprintf("172.16.0.2:%d", tcp.SrcPort)
-	checkLife(t, n, d, back, "SA", in, service.TCP, balancerFlowStateFLOW_ANSWERED, time.Minute)
-	checkLife(t, n, d, in, "A", in, service.TCP, balancerFlowStateFLOW_ESTABLISHED, 15*time.Minute)
+	checkLife(t, n, d, back, "SA", in, service.TCP, bpf.BalancerFlowStateFLOW_ANSWERED, time.Minute)
+	checkLife(t, n, d, in, "A", in, service.TCP, bpf.BalancerFlowStateFLOW_ESTABLISHED, 15*time.Minute)
 	in.udp, back.udp = true, true
-	checkLife(t, n, d, in, "", in, service.UDP, balancerFlowStateFLOW_UDP_OPENING, 5*time.Minute)
-	checkLife(t, n, d, in, "", in, service.UDP, balancerFlowStateFLOW_UDP_OPENING, 5*time.Minute)
+	checkLife(t, n, d, in, "", in, service.UDP, bpf.BalancerFlowStateFLOW_UDP_OPENING, 5*time.Minute)
+	checkLife(t, n, d, in, "", in, service.UDP, bpf.BalancerFlowStateFLOW_UDP_OPENING, 5*time.Minute)
 	back.dst = fmt.Sprintf("172.16.0.2:%d", portOf(t, d, in))
-	checkLife(t, n, d, back, "", in, service.UDP, balancerFlowStateFLOW_UDP, 5*time.Minute)
+	checkLife(t, n, d, back, "", in, service.UDP, bpf.BalancerFlowStateFLOW_UDP, 5*time.Minute)
 }
 
 // checkLife sends a packet and checks its flow. in is the client's side.
-func checkLife(t *testing.T, n *testNet, d *DataPlane, p packet, flags string, in packet, protocol service.Protocol, state balancerFlowState, lives time.Duration) {
+func checkLife(t *testing.T, n *testNet, d *DataPlane, p packet, flags string, in packet, protocol service.Protocol, state bpf.BalancerFlowState, lives time.Duration) {
 	t.Helper()
 	p.flags = flags
 	if v, _ := n.run(t, d, p.bytes(t)); v != redirect {

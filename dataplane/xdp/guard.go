@@ -12,6 +12,8 @@ import (
 
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 )
 
 // guardOf are a frontend's source ranges and rate limits, as enforced by policy.h.
@@ -22,7 +24,7 @@ type guardOf struct {
 
 // isGuarded reports whether the program checks a frontend's clients with policy.h.
 func isGuarded(h *programmed) bool {
-	return h != nil && h.value.Flags&balancerFrontendFlagsFRONTEND_GUARDED != 0
+	return h != nil && h.value.Flags&bpf.BalancerFrontendFlagsFRONTEND_GUARDED != 0
 }
 
 // writeGuard programs the source ranges and rate limits of f, whose number is id. Ranges
@@ -57,7 +59,7 @@ func absentIsFine(err error) error {
 
 // readGuard returns what is programmed, with the ranges in their original order.
 func (d *DataPlane) readGuard(id uint32) (g guardOf, err error) {
-	var l balancerGuardLimits
+	var l bpf.BalancerGuardLimits
 	if err := absentIsFine(d.kernel.GuardLimits.Lookup(id, &l)); err != nil {
 		return g, fmt.Errorf("read limits: %w", err)
 	}
@@ -70,14 +72,14 @@ func (d *DataPlane) readGuard(id uint32) (g guardOf, err error) {
 	}
 	defer trie.Close()
 	var allow, deny []placed
-	var key balancerGuardRangeKey
+	var key bpf.BalancerGuardRangeKey
 	var place uint32
 	entries := trie.Iterate()
 	for entries.Next(&key, &place) {
 		list, prefix := fromRangeKey(key)
 		switch {
 		case place == 0: // not from the configuration
-		case list&balancerGuardListGUARD_DENY != 0:
+		case list&bpf.BalancerGuardListGUARD_DENY != 0:
 			deny = append(deny, placed{place, prefix})
 		default:
 			allow = append(allow, placed{place, prefix})
@@ -107,24 +109,24 @@ func inOrder(ranges []placed) (prefixes []netip.Prefix) {
 // listBits is the length of a range key's prefix before its address.
 const listBits = 32
 
-func toRangeKey(list balancerGuardList, p netip.Prefix) balancerGuardRangeKey {
+func toRangeKey(list bpf.BalancerGuardList, p netip.Prefix) bpf.BalancerGuardRangeKey {
 	bits := p.Bits()
 	if p.Addr().Is4() {
 		bits += 96
 	} else {
-		list |= balancerGuardListGUARD_V6
+		list |= bpf.BalancerGuardListGUARD_V6
 	}
-	return balancerGuardRangeKey{
-		Prefixlen: uint32(listBits + bits), List: list, Addr: toAddr(p.Addr()),
+	return bpf.BalancerGuardRangeKey{
+		Prefixlen: uint32(listBits + bits), List: list, Addr: entry.ToAddr(p.Addr()),
 	}
 }
 
-func fromRangeKey(k balancerGuardRangeKey) (balancerGuardList, netip.Prefix) {
+func fromRangeKey(k bpf.BalancerGuardRangeKey) (bpf.BalancerGuardList, netip.Prefix) {
 	list, bits := k.List, int(k.Prefixlen)-listBits
-	if list&balancerGuardListGUARD_V6 == 0 {
-		return list, netip.PrefixFrom(fromAddr(k.Addr), bits-96)
+	if list&bpf.BalancerGuardListGUARD_V6 == 0 {
+		return list, netip.PrefixFrom(entry.FromAddr(k.Addr), bits-96)
 	}
-	return list, netip.PrefixFrom(fromAddr(k.Addr), bits)
+	return list, netip.PrefixFrom(entry.FromAddr(k.Addr), bits)
 }
 
 // writeSources replaces the trie. The kernel returns when no packet uses the old one any
@@ -141,20 +143,20 @@ func (d *DataPlane) writeSources(id uint32, allow, deny []netip.Prefix) error {
 		return fmt.Errorf("make source ranges: %w", err)
 	}
 	defer trie.Close()
-	put := func(list balancerGuardList, p netip.Prefix, place int) {
+	put := func(list bpf.BalancerGuardList, p netip.Prefix, place int) {
 		if err == nil {
 			err = trie.Put(toRangeKey(list, p), uint32(place))
 		}
 	}
 	for i, p := range allow {
-		put(balancerGuardListGUARD_ALLOW, p, i+1)
+		put(bpf.BalancerGuardListGUARD_ALLOW, p, i+1)
 	}
 	for i, p := range deny {
-		put(balancerGuardListGUARD_DENY, p, i+1)
+		put(bpf.BalancerGuardListGUARD_DENY, p, i+1)
 	}
 	if len(allow) == 0 {
 		for _, all := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-			put(balancerGuardListGUARD_ALLOW, netip.PrefixFrom(all, 0), 0)
+			put(bpf.BalancerGuardListGUARD_ALLOW, netip.PrefixFrom(all, 0), 0)
 		}
 	}
 	if err == nil {
@@ -170,7 +172,7 @@ func (d *DataPlane) writeLimits(id uint32, l service.Limits) error {
 	if l == (service.Limits{}) {
 		return absentIsFine(d.kernel.GuardLimits.Delete(id))
 	}
-	v := balancerGuardLimits{
+	v := bpf.BalancerGuardLimits{
 		ClientPackets: l.ClientPackets, ClientOpens: l.ClientOpens, Packets: l.Packets, Opens: l.Opens,
 		BatchPackets: guardBatch(l.Packets), BatchOpens: guardBatch(l.Opens),
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/internal/nodekey"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
@@ -151,7 +152,7 @@ func TestHandoverIsLoadedWhenItMayBeNeeded(t *testing.T) {
 		is := func(when string, loaded bool) {
 			t.Helper()
 			var program uint32
-			if err := d.kernel.Steps.Lookup(uint32(balancerStepSTEP_HANDOVER), &program); (err == nil) != loaded {
+			if err := d.kernel.Steps.Lookup(uint32(bpf.BalancerStepSTEP_HANDOVER), &program); (err == nil) != loaded {
 				t.Errorf("%s: the program: %v", when, err)
 			}
 			rawRow{name: when + ": in a tunnel", in: inTunnel.bytes(t), verdict: pass}.check(t, n, d)

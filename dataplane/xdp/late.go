@@ -8,13 +8,14 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/internal/bpffs"
 )
 
 // lateProgram is a step that no packet needs at first: it is loaded on demand, so that
 // startup does not wait for the verifier.
 type lateProgram struct {
-	step   balancerStep
+	step   bpf.BalancerStep
 	mu     sync.Mutex // held while loading
 	loaded atomic.Bool
 }
@@ -26,8 +27,8 @@ type lateSteps struct{ handover, syn lateProgram }
 
 func newLateSteps() lateSteps {
 	return lateSteps{
-		handover: lateProgram{step: balancerStepSTEP_HANDOVER},
-		syn:      lateProgram{step: balancerStepSTEP_SYN},
+		handover: lateProgram{step: bpf.BalancerStepSTEP_HANDOVER},
+		syn:      lateProgram{step: bpf.BalancerStepSTEP_SYN},
 	}
 }
 
@@ -68,7 +69,7 @@ func (d *DataPlane) loadStep(l *lateProgram, spec *ebpf.CollectionSpec) error {
 		Program *ebpf.Program `ebpf:"syn"`
 	}
 	into, program := any(&handover), &handover.Program
-	if l.step == balancerStepSTEP_SYN {
+	if l.step == bpf.BalancerStepSTEP_SYN {
 		into, program = &syn, &syn.Program
 	}
 	if err := d.loadAgain(into, spec); err != nil {
@@ -105,7 +106,7 @@ func (d *DataPlane) inheritLate(old *predecessor) error {
 }
 
 // hasStep looks up a step in a pinned table.
-func hasStep(path string, step balancerStep) (bool, error) {
+func hasStep(path string, step bpf.BalancerStep) (bool, error) {
 	table, err := ebpf.LoadPinnedMap(path, nil)
 	if err != nil {
 		return false, fmt.Errorf("xdp: PinDir: %s: %w", path, err)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/netorder"
 )
@@ -30,7 +32,7 @@ type (
 		Turn                      uint32
 	}
 	serverTwo struct {
-		Addr       balancerAddr
+		Addr       bpf.BalancerAddr
 		Frontend   uint32 // its id
 		Weight     uint32
 		Generation uint32
@@ -57,7 +59,7 @@ func openTwo(pins *bpffs.Dir) (legacy, error) {
 		t.maps[name] = m
 	}
 	t.servers = make([]serverTwo, t.maps["servers"].MaxEntries())
-	n, err := readArray(t.maps["servers"], t.servers)
+	n, err := bpf.ReadArray(t.maps["servers"], t.servers)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("read backends: %w", err), t.close())
 	}
@@ -74,11 +76,11 @@ func (t *two) close() error {
 }
 
 func (t *two) list() (all []desired.Frontend, err error) {
-	err = readHash(t.maps["frontends"], func(k balancerFrontendKey, v frontendTwo) {
-		if v.Method == uint32(balancerMethodMETHOD_NONE) {
+	err = bpf.ReadHash(t.maps["frontends"], func(k bpf.BalancerFrontendKey, v frontendTwo) {
+		if v.Method == uint32(bpf.BalancerMethodMETHOD_NONE) {
 			return
 		}
-		f := t.frontend(fromKey(k), v)
+		f := t.frontend(entry.FromKey(k), v)
 		if len(f.Backends) > 0 { // else its first change was interrupted
 			all = append(all, f)
 			t.entries[f.Key] = v
@@ -90,7 +92,7 @@ func (t *two) list() (all []desired.Frontend, err error) {
 // frontend returns a frontend as it was given.
 func (t *two) frontend(k service.Key, v frontendTwo) desired.Frontend {
 	f := desired.Frontend{
-		Key: k, Method: nameOf(methods, balancerMethod(v.Method)), Scheduler: nameOf(schedulers, balancerScheduler(v.Scheduler)),
+		Key: k, Method: entry.Method(bpf.BalancerMethod(v.Method)), Scheduler: entry.Scheduler(bpf.BalancerScheduler(v.Scheduler)),
 		RingSize: int(v.RingSize), Survival: service.SecondChance,
 	}
 	if f.Method == service.Tunnel {
@@ -106,7 +108,7 @@ func (t *two) frontend(k service.Key, v frontendTwo) desired.Frontend {
 }
 
 func (s serverTwo) address() netip.AddrPort {
-	return netip.AddrPortFrom(fromAddr(s.Addr), netorder.Port(s.Port))
+	return netip.AddrPortFrom(entry.FromAddr(s.Addr), netorder.Port(s.Port))
 }
 
 func (t *two) ring(k service.Key) (addressRing, error) {
@@ -120,7 +122,7 @@ func (t *two) ring(k service.Key) (addressRing, error) {
 	}
 	defer inner.Close()
 	slots := make([]slotTwo, v.Slots)
-	n, err := readArray(inner, slots)
+	n, err := bpf.ReadArray(inner, slots)
 	if err != nil {
 		return nil, fmt.Errorf("read ring: %w", err)
 	}

@@ -3,8 +3,9 @@ package xdp
 import (
 	"testing"
 
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/internal/bpfload/layouttest"
 )
 
 // Other releases find these maps: see docs/upgrade.md.
-func TestLayouts(t *testing.T) { layouttest.Check(t, loadBalancer, kept, "layouts.json") }
+func TestLayouts(t *testing.T) { layouttest.Check(t, bpf.LoadBalancer, kept, "layouts.json") }

@@ -10,10 +10,11 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/dataplane/auth"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/features"
 )
@@ -77,7 +78,7 @@ func OlderLayouts(pinDir string) (known, other []string, err error) {
 }
 
 // spec returns the program and its maps as configured.
-func (c Config) spec() (*ebpf.CollectionSpec, error) { return c.specOf(loadBalancer) }
+func (c Config) spec() (*ebpf.CollectionSpec, error) { return c.specOf(bpf.LoadBalancer) }
 
 // specOf does so for an object compiled from bpf/balancer.c.
 func (c Config) specOf(load func() (*ebpf.CollectionSpec, error)) (*ebpf.CollectionSpec, error) {
@@ -86,18 +87,18 @@ func (c Config) specOf(load func() (*ebpf.CollectionSpec, error)) (*ebpf.Collect
 		return nil, err
 	}
 	for name, n := range map[string]int{
-		balancerMapFrontends:      2 * c.MaxFrontends, // each may have its own VIP
-		balancerMapFrontendCounts: c.MaxFrontends,
-		balancerMapPortRanges:     4 * c.MaxFrontends, // a VIP's are contiguous, and are written next to the old ones
-		balancerMapChains:         c.MaxChains + 1,    // 0 is none
-		balancerMapServers:        c.MaxBackends + 1,  // 0 is none
-		balancerMapServerCpu:      c.MaxBackends + 1,
-		balancerMapMembers:        c.MaxMembers,
-		balancerMapGuardRanges:    c.MaxFrontends,
-		balancerMapGuardLimits:    c.MaxFrontends,
-		balancerMapGuardBuckets:   c.MaxFrontends,
-		balancerMapGuardCredit:    c.MaxFrontends,
-		balancerMapSynCounts:      c.MaxFrontends,
+		bpf.BalancerMapFrontends:      2 * c.MaxFrontends, // each may have its own VIP
+		bpf.BalancerMapFrontendCounts: c.MaxFrontends,
+		bpf.BalancerMapPortRanges:     4 * c.MaxFrontends, // a VIP's are contiguous, and are written next to the old ones
+		bpf.BalancerMapChains:         c.MaxChains + 1,    // 0 is none
+		bpf.BalancerMapServers:        c.MaxBackends + 1,  // 0 is none
+		bpf.BalancerMapServerCpu:      c.MaxBackends + 1,
+		bpf.BalancerMapMembers:        c.MaxMembers,
+		bpf.BalancerMapGuardRanges:    c.MaxFrontends,
+		bpf.BalancerMapGuardLimits:    c.MaxFrontends,
+		bpf.BalancerMapGuardBuckets:   c.MaxFrontends,
+		bpf.BalancerMapGuardCredit:    c.MaxFrontends,
+		bpf.BalancerMapSynCounts:      c.MaxFrontends,
 	} {
 		spec.Maps[name].MaxEntries = uint32(n)
 	}
@@ -116,12 +117,12 @@ func (c Config) specOf(load func() (*ebpf.CollectionSpec, error)) (*ebpf.Collect
 // presetSettings sets the settings in the object, so that no packet is processed with
 // others.
 func (c Config) presetSettings(spec *ebpf.CollectionSpec) error {
-	variable := spec.Variables[balancerVarSet]
-	var set balancerSettings
+	variable := spec.Variables[bpf.BalancerVarSet]
+	var set bpf.BalancerSettings
 	if err := variable.Get(&set); err != nil {
 		return fmt.Errorf("xdp: settings: %w", err)
 	}
-	set.Own4.Word, set.Own6.Word = toAddr(c.SourceV4).Word, toAddr(c.SourceV6).Word
+	set.Own4.Word, set.Own6.Word = entry.ToAddr(c.SourceV4).Word, entry.ToAddr(c.SourceV6).Word
 	set.GuePort = c.GUEPort
 	set.PortFirst, set.PortCount = c.Ports.First, c.Ports.Last-c.Ports.First+1
 	if err := variable.Set(set); err != nil {
@@ -131,7 +132,7 @@ func (c Config) presetSettings(spec *ebpf.CollectionSpec) error {
 }
 
 // spec returns the programs and maps without those that the kernel does not support.
-func (d *DataPlane) spec() (*ebpf.CollectionSpec, error) { return d.specOf(loadBalancer) }
+func (d *DataPlane) spec() (*ebpf.CollectionSpec, error) { return d.specOf(bpf.LoadBalancer) }
 
 func (d *DataPlane) specOf(load func() (*ebpf.CollectionSpec, error)) (*ebpf.CollectionSpec, error) {
 	spec, err := d.config.specOf(load)
@@ -145,15 +146,15 @@ func (d *DataPlane) specOf(load func() (*ebpf.CollectionSpec, error)) (*ebpf.Col
 // settings. The table of steps refers to the other programs.
 type kernelObjects struct {
 	Balancer *ebpf.Program `ebpf:"balancer"`
-	balancerMaps
-	balancerVariables
+	bpf.BalancerMaps
+	bpf.BalancerVariables
 	Settings *ebpf.Map `ebpf:".data.settings"`
 	AuthData *ebpf.Map `ebpf:".data.auth"`
 }
 
 // Close closes all.
 func (k *kernelObjects) Close() error {
-	return errors.Join(k.Balancer.Close(), k.balancerMaps.Close(), k.Settings.Close(), k.AuthData.Close())
+	return errors.Join(k.Balancer.Close(), k.BalancerMaps.Close(), k.Settings.Close(), k.AuthData.Close())
 }
 
 // settingsSection is that map's name.
@@ -165,14 +166,14 @@ func (d *DataPlane) load(old *predecessor) error {
 	if err != nil {
 		return err
 	}
-	if d.reasons, err = dropReasons(spec); err != nil {
+	if d.reasons, err = bpf.EnumNames(spec, "drop_reason", "DROP_", int(bpf.BalancerDropReasonDROP_REASONS)); err != nil {
 		return err
 	}
-	if err := spec.Variables[balancerVarSet].Get(&d.settings); err != nil {
+	if err := spec.Variables[bpf.BalancerVarSet].Get(&d.settings); err != nil {
 		return fmt.Errorf("xdp: %w", err)
 	}
 	d.constants = map[string]any{
-		balancerVarBackByRedirect: d.config.anyVeth(), balancerVarGuardKey: guardKey(),
+		bpf.BalancerVarBackByRedirect: d.config.anyVeth(), bpf.BalancerVarGuardKey: guardKey(),
 	}
 	if err := d.setConstants(spec); err != nil {
 		return err
@@ -188,7 +189,7 @@ func (d *DataPlane) load(old *predecessor) error {
 		return err
 	}
 	fillSteps(spec)
-	d.guardTrie = spec.Maps[balancerMapGuardRanges].InnerMap.Copy()
+	d.guardTrie = spec.Maps[bpf.BalancerMapGuardRanges].InnerMap.Copy()
 	d.guardTrie.Name = "guard_trie"
 	d.missing, err = features.Load(features.Balancer, spec, func(s *ebpf.CollectionSpec) error { return d.loadObjects(s, &d.kernel) })
 	if err != nil {
@@ -213,7 +214,7 @@ func (d *DataPlane) load(old *predecessor) error {
 
 // loadObjects loads all of d.kernel, or a part of it.
 func (d *DataPlane) loadObjects(spec *ebpf.CollectionSpec, into any) error {
-	d.ringMemory.spec = spec.Maps[balancerMapRings].InnerMap.Copy()
+	d.ringMemory.spec = spec.Maps[bpf.BalancerMapRings].InnerMap.Copy()
 	d.ringMemory.spec.Name = "rings"
 	err := loadTogether(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: d.pins.Path("")}}, into)
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
@@ -237,15 +238,15 @@ func (d *DataPlane) setConstants(spec *ebpf.CollectionSpec) error {
 }
 
 // stepPrograms are the programs that can continue a packet, by number.
-var stepPrograms = map[balancerStep]string{
-	balancerStepSTEP_SLOW_PATH: "slow_path", balancerStepSTEP_HANDOVER: "handover", balancerStepSTEP_SYN: "syn",
+var stepPrograms = map[bpf.BalancerStep]string{
+	bpf.BalancerStepSTEP_SLOW_PATH: "slow_path", bpf.BalancerStepSTEP_HANDOVER: "handover", bpf.BalancerStepSTEP_SYN: "syn",
 }
 
 // fillSteps lets the loader fill the table of steps.
 func fillSteps(spec *ebpf.CollectionSpec) {
 	for step, name := range stepPrograms {
 		if spec.Programs[name] != nil {
-			m := spec.Maps[balancerMapSteps]
+			m := spec.Maps[bpf.BalancerMapSteps]
 			m.Contents = append(m.Contents, ebpf.MapKV{Key: uint32(step), Value: name})
 		}
 	}
@@ -298,19 +299,4 @@ func (c Config) anyVeth() bool {
 		nic, err := netlink.LinkByName(name)
 		return err == nil && usesVeth(nic)
 	})
-}
-
-// dropReasons returns the reason names from the C enum: DROP_TOO_BIG is "too-big".
-func dropReasons(spec *ebpf.CollectionSpec) ([]string, error) {
-	var enum *btf.Enum
-	if err := spec.Types.TypeByName("drop_reason", &enum); err != nil {
-		return nil, fmt.Errorf("xdp: the object lacks the names of drop reasons: %w", err)
-	}
-	names := make([]string, balancerDropReasonDROP_REASONS)
-	for _, v := range enum.Values {
-		if v.Value < uint64(len(names)) {
-			names[v.Value] = strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(v.Name, "DROP_")), "_", "-")
-		}
-	}
-	return names, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/internal/bpfmap"
 	"github.com/fairlead/fairlead/internal/netlist"
 )
@@ -86,12 +87,12 @@ func (w *macWatch) write() error {
 	if err != nil {
 		return fmt.Errorf("xdp: list devices: %w", err)
 	}
-	wanted, own := map[balancerDeviceMac]uint8{}, map[uint32]uint64{}
+	wanted, own := map[bpf.BalancerDeviceMac]uint8{}, map[uint32]uint64{}
 	for _, l := range receivers(links, w.d.config.Interfaces) {
 		index := uint32(l.Attrs().Index)
-		wanted[balancerDeviceMac{Ifindex: index, Mac: [6]uint8{1}}] = 0 // marks it as written
+		wanted[bpf.BalancerDeviceMac{Ifindex: index, Mac: [6]uint8{1}}] = 0 // marks it as written
 		for _, mac := range macsOf(links, l) {
-			wanted[balancerDeviceMac{Ifindex: index, Mac: mac}] = 0
+			wanted[bpf.BalancerDeviceMac{Ifindex: index, Mac: mac}] = 0
 		}
 		if mac, ok := macOf(l); ok {
 			own[index%w.d.kernel.OwnMacs.MaxEntries()] = macWord(index, mac)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 )
 
 // member is a server of one frontend.
@@ -24,8 +25,8 @@ type member struct {
 	programmed bool   // the change that added or modified it is complete
 }
 
-func (m member) entry() balancerMember {
-	e := balancerMember{Weight: m.weight, MaxConns: m.maxConns, Since: uint64(m.since)}
+func (m member) entry() bpf.BalancerMember {
+	e := bpf.BalancerMember{Weight: m.weight, MaxConns: m.maxConns, Since: uint64(m.since)}
 	if m.programmed {
 		e.Held = 1
 	}
@@ -45,7 +46,7 @@ func memberOf(b service.Backend, s *server) member {
 }
 
 // backendOf is the inverse of memberOf.
-func backendOf(addr netip.AddrPort, e balancerMember) service.Backend {
+func backendOf(addr netip.AddrPort, e bpf.BalancerMember) service.Backend {
 	return service.Backend{Addr: addr, Weight: e.Weight, MaxConns: e.MaxConns, Since: timeOf(int64(e.Since))}
 }
 
@@ -84,9 +85,9 @@ func (d *DataPlane) writeMembers(frontend uint32, ms []member) error {
 	if len(ms) == 0 {
 		return nil
 	}
-	keys, values := make([]balancerMemberKey, len(ms)), make([]balancerMember, len(ms))
+	keys, values := make([]bpf.BalancerMemberKey, len(ms)), make([]bpf.BalancerMember, len(ms))
 	for i, m := range ms {
-		keys[i], values[i] = balancerMemberKey{Frontend: frontend, Server: m.id}, m.entry()
+		keys[i], values[i] = bpf.BalancerMemberKey{Frontend: frontend, Server: m.id}, m.entry()
 	}
 	_, err := d.kernel.Members.BatchUpdate(keys, values, nil)
 	if errors.Is(err, unix.E2BIG) {
@@ -103,7 +104,7 @@ func errMembers(m *ebpf.Map) error {
 }
 
 func (d *DataPlane) deleteMember(frontend, server uint32) error {
-	err := d.kernel.Members.Delete(balancerMemberKey{Frontend: frontend, Server: server})
+	err := d.kernel.Members.Delete(bpf.BalancerMemberKey{Frontend: frontend, Server: server})
 	if err == nil {
 		d.memberCount--
 	}

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fairlead/fairlead/core/schedule"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 )
 
 // natBit returns the bit of an address in the bitmap of nat backends: may_be_nat_server
@@ -18,7 +19,7 @@ func (t *flowTable) natBit(a netip.Addr) (word int, bit uint64) {
 // translate. Bits are cleared only when no nat backends are left: an extra bit only costs
 // a lookup.
 func (d *DataPlane) admitNAT(h *programmed) {
-	if h.value.Method != balancerMethodMETHOD_NAT {
+	if h.value.Method != bpf.BalancerMethodMETHOD_NAT {
 		return
 	}
 	for _, m := range h.members {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/lab/testkit"
@@ -188,7 +190,7 @@ func TestDeathWhileChangingTheVIPEntry(t *testing.T) {
 	for name, damage := range map[string]func() error{
 		"not yet written": func() error { return d.removeVIP(vip) },
 		"not yet removed": func() error {
-			return d.kernel.Frontends.Put(toKey(wholeAddress(netip.MustParseAddr("10.9.9.9"))), balancerFrontend{})
+			return d.kernel.Frontends.Put(entry.ToKey(entry.Whole(netip.MustParseAddr("10.9.9.9"))), bpf.BalancerFrontend{})
 		},
 	} {
 		must(t, damage())

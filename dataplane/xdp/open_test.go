@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/version"
 	"github.com/fairlead/fairlead/lab/testkit"
@@ -296,9 +298,9 @@ func TestSysctlsAreSet(t *testing.T) {
 func TestDropReasonsHaveNames(t *testing.T) {
 	spec, err := config().withDefaults().spec()
 	must(t, err)
-	names, err := dropReasons(spec)
+	names, err := bpf.EnumNames(spec, "drop_reason", "DROP_", int(bpf.BalancerDropReasonDROP_REASONS))
 	must(t, err)
-	if len(names) != int(balancerDropReasonDROP_REASONS) || slices.Contains(names, "") || names[balancerDropReasonDROP_TOO_BIG] != "too-big" {
+	if len(names) != int(bpf.BalancerDropReasonDROP_REASONS) || slices.Contains(names, "") || names[bpf.BalancerDropReasonDROP_TOO_BIG] != "too-big" {
 		t.Errorf("reasons are %q", names)
 	}
 }
@@ -306,11 +308,11 @@ func TestDropReasonsHaveNames(t *testing.T) {
 func TestAddressesThereAndBack(t *testing.T) {
 	for _, s := range []string{"10.1.2.3", "2001:db8::1", "::1", "0.0.0.0"} {
 		a := netip.MustParseAddr(s)
-		if got := fromAddr(toAddr(a)); got != a {
+		if got := entry.FromAddr(entry.ToAddr(a)); got != a {
 			t.Errorf("%s became %s", a, got)
 		}
 	}
-	if got := fromAddr(toAddr(netip.MustParseAddr("::ffff:10.1.2.3"))); got != netip.MustParseAddr("10.1.2.3") {
+	if got := entry.FromAddr(entry.ToAddr(netip.MustParseAddr("::ffff:10.1.2.3"))); got != netip.MustParseAddr("10.1.2.3") {
 		t.Errorf("a mapped address became %s", got)
 	}
 }

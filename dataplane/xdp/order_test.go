@@ -6,6 +6,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 )
 
 // The protocol of bpf/include/order.h, tried in every order in which a CPU that reorders
@@ -126,7 +128,7 @@ func barriers(t *testing.T, inOrder bool) map[string]int {
 	t.Helper()
 	spec, err := config().withDefaults().spec()
 	must(t, err)
-	must(t, spec.Variables[balancerVarStoresInOrder].Set(inOrder))
+	must(t, spec.Variables[bpf.BalancerVarStoresInOrder].Set(inOrder))
 	for _, m := range spec.Maps {
 		m.Pinning = ebpf.PinNone
 	}

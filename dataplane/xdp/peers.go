@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 	"github.com/fairlead/fairlead/internal/bpfmap"
 )
 
@@ -19,7 +21,7 @@ func (d *DataPlane) SetBalancers(all, draining []netip.Addr) error {
 		return fmt.Errorf("xdp: write load balancers: %w", err)
 	}
 	own := d.config.ownAddresses()
-	var families [2]balancerHandoverPeers // IPv4, IPv6
+	var families [2]bpf.BalancerHandoverPeers // IPv4, IPv6
 	total := uint32(0)
 	for _, p := range draining {
 		p = p.Unmap()
@@ -30,7 +32,7 @@ func (d *DataPlane) SetBalancers(all, draining []netip.Addr) error {
 		if slices.Contains(own, p) || int(family.N) == len(family.Who) {
 			continue
 		}
-		family.Who[family.N] = toAddr(p)
+		family.Who[family.N] = entry.ToAddr(p)
 		family.N++
 		total++
 	}
@@ -44,13 +46,13 @@ func (d *DataPlane) SetBalancers(all, draining []netip.Addr) error {
 
 // setKnown sets the map of load balancers to exactly the given ones, except this one.
 func (d *DataPlane) setKnown(all []netip.Addr) error {
-	own, wanted := d.config.ownAddresses(), map[balancerAddr]uint8{}
+	own, wanted := d.config.ownAddresses(), map[bpf.BalancerAddr]uint8{}
 	for _, a := range all {
 		if !a.IsValid() {
 			return fmt.Errorf("%q is not a valid load balancer address", a)
 		}
 		if a = a.Unmap(); !slices.Contains(own, a) {
-			wanted[toAddr(a)] = 0
+			wanted[entry.ToAddr(a)] = 0
 		}
 	}
 	if most := d.kernel.Balancers.MaxEntries(); len(wanted) > int(most) {
@@ -81,7 +83,7 @@ func (d *DataPlane) readDraining() error {
 	defer d.mu.Unlock()
 	total := uint32(0)
 	for i := range uint32(2) {
-		var family balancerHandoverPeers
+		var family bpf.BalancerHandoverPeers
 		if err := d.kernel.HandoverPeers.Lookup(i, &family); err != nil {
 			return fmt.Errorf("xdp: read draining load balancers: %w", err)
 		}

@@ -18,6 +18,8 @@ import (
 
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/internal/sysctl"
@@ -61,9 +63,9 @@ func newOldTwo(t *testing.T, n *testNet, c Config) *oldTwo {
 	t.Cleanup(o.Close)
 	set := struct {
 		Layout              uint32
-		Own4, Own6          balancerAddr
+		Own4, Own6          bpf.BalancerAddr
 		PortFirst, PortLast uint16
-	}{2, toAddr(own4), toAddr(own6), 1024, 1000}
+	}{2, entry.ToAddr(own4), entry.ToAddr(own6), 1024, 1000}
 	must(t, o.Maps["settings"].Put(uint32(0), set))
 	testkit.Do(t, n.balancer, func() error { return sysctl.SetAll(sysctls(c.Interfaces)) })
 	for name, index := range map[string]uint32{"eth0": n.eth0, "eth1": n.eth1} {
@@ -85,7 +87,7 @@ func (o *oldTwo) hold(id uint32, f desired.Frontend, ring [][2]uint32) {
 	for _, b := range f.Backends {
 		o.lastServer++
 		must(o.t, o.Maps["servers"].Put(o.lastServer, serverTwo{
-			Addr: toAddr(b.Addr.Addr()), Frontend: id, Weight: b.Weight, Generation: 1,
+			Addr: entry.ToAddr(b.Addr.Addr()), Frontend: id, Weight: b.Weight, Generation: 1,
 			Port: netorder.Port(b.Addr.Port()), Used: 1, Held: 1,
 		}))
 	}
@@ -106,11 +108,12 @@ func (o *oldTwo) hold(id uint32, f desired.Frontend, ring [][2]uint32) {
 		must(o.t, m.Put(uint32(i), slot))
 	}
 	must(o.t, o.Maps["rings"].Put(id, m))
-	must(o.t, o.Maps["frontends"].Put(toKey(f.Key), frontendTwo{
+	v := entry.Of(f)
+	must(o.t, o.Maps["frontends"].Put(entry.ToKey(f.Key), frontendTwo{
 		ID: id, Ring: id, Slots: uint32(len(ring)), RingSize: uint32(f.RingSize),
-		Method: uint32(methods[f.Method]), Scheduler: uint32(schedulers[f.Scheduler]),
+		Method: uint32(v.Method), Scheduler: uint32(v.Scheduler),
 	}))
-	must(o.t, o.Maps["frontends"].Put(toKey(wholeAddress(f.VIP)), frontendTwo{}))
+	must(o.t, o.Maps["frontends"].Put(entry.ToKey(entry.Whole(f.VIP)), frontendTwo{}))
 }
 
 // attachedPrograms returns the ids of the links' programs.

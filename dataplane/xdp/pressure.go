@@ -1,6 +1,8 @@
 package xdp
 
-import "time"
+import (
+	"time"
+)
 
 // When a frontend is under pressure: above a rate of new connections, with a large share
 // of packets that open one. With normal connections that share is at most a third,

@@ -8,6 +8,8 @@ import (
 
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 )
 
 func ranged(first, last uint16, protocol service.Protocol, server string) desired.Frontend {
@@ -19,11 +21,11 @@ func ranged(first, last uint16, protocol service.Protocol, server string) desire
 // rangesOf reads a VIP's ranges from the kernel.
 func rangesOf(t *testing.T, d *DataPlane, vip string) string {
 	t.Helper()
-	var whole balancerFrontend
-	must(t, d.kernel.Frontends.Lookup(toKey(wholeAddress(netip.MustParseAddr(vip))), &whole))
+	var whole bpf.BalancerFrontend
+	must(t, d.kernel.Frontends.Lookup(entry.ToKey(entry.Whole(netip.MustParseAddr(vip))), &whole))
 	var all []string
 	for i := range whole.Ranges {
-		var r balancerPortRange
+		var r bpf.BalancerPortRange
 		must(t, d.kernel.PortRanges.Lookup(whole.Range+i, &r))
 		all = append(all, fmt.Sprintf("%s %d-%d", service.Protocol(r.Proto), r.First, r.Last))
 	}

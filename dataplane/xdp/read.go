@@ -7,12 +7,14 @@ import (
 
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 )
 
 // programmed is a frontend as programmed in the maps.
 type programmed struct {
 	key     service.Key
-	value   balancerFrontend
+	value   bpf.BalancerFrontend
 	members members
 	ours    bool // this process made its ring, from these members
 }
@@ -42,7 +44,7 @@ func (d *DataPlane) readLocked() error {
 }
 
 // readHeld reads the frontends, and returns the entries of whole addresses.
-func (d *DataPlane) readHeld() (map[netip.Addr]balancerFrontend, error) {
+func (d *DataPlane) readHeld() (map[netip.Addr]bpf.BalancerFrontend, error) {
 	if err := d.ringMemory.open(); err != nil {
 		return nil, err
 	}
@@ -69,16 +71,16 @@ func (d *DataPlane) readHeld() (map[netip.Addr]balancerFrontend, error) {
 
 // readFrontends reads the frontends, without members yet, and the entries of whole
 // addresses.
-func (d *DataPlane) readFrontends() (map[service.Key]*programmed, map[netip.Addr]balancerFrontend, error) {
-	all, wholes := map[service.Key]*programmed{}, map[netip.Addr]balancerFrontend{}
-	add := func(k service.Key, v balancerFrontend) {
+func (d *DataPlane) readFrontends() (map[service.Key]*programmed, map[netip.Addr]bpf.BalancerFrontend, error) {
+	all, wholes := map[service.Key]*programmed{}, map[netip.Addr]bpf.BalancerFrontend{}
+	add := func(k service.Key, v bpf.BalancerFrontend) {
 		v.Ranges, v.Range = 0, 0
-		if v.Method != balancerMethodMETHOD_NONE {
+		if v.Method != bpf.BalancerMethodMETHOD_NONE {
 			all[k] = &programmed{key: k, value: v}
 		}
 	}
-	err := readHash(d.kernel.Frontends, func(key balancerFrontendKey, v balancerFrontend) {
-		k := fromKey(key)
+	err := bpf.ReadHash(d.kernel.Frontends, func(key bpf.BalancerFrontendKey, v bpf.BalancerFrontend) {
+		k := entry.FromKey(key)
 		if k.Whole() {
 			wholes[k.VIP] = v
 		}
@@ -89,7 +91,7 @@ func (d *DataPlane) readFrontends() (map[service.Key]*programmed, map[netip.Addr
 	}
 	for addr, whole := range wholes {
 		for i := range whole.Ranges {
-			var r balancerPortRange
+			var r bpf.BalancerPortRange
 			if err := d.kernel.PortRanges.Lookup(whole.Range+i, &r); err != nil {
 				return nil, nil, fmt.Errorf("xdp: read port ranges of %s: %w", addr, err)
 			}
@@ -102,13 +104,13 @@ func (d *DataPlane) readFrontends() (map[service.Key]*programmed, map[netip.Addr
 // memberEntry is the kernel's entry for a frontend's server.
 type memberEntry struct {
 	server uint32
-	balancerMember
+	bpf.BalancerMember
 }
 
 // readMembers reads them, by the frontend's id.
 func (d *DataPlane) readMembers() (map[uint32][]memberEntry, error) {
 	all := map[uint32][]memberEntry{}
-	err := readHash(d.kernel.Members, func(k balancerMemberKey, m balancerMember) {
+	err := bpf.ReadHash(d.kernel.Members, func(k bpf.BalancerMemberKey, m bpf.BalancerMember) {
 		all[k.Frontend] = append(all[k.Frontend], memberEntry{k.Server, m})
 	})
 	if err != nil {
@@ -177,7 +179,7 @@ func (d *DataPlane) learnChains(frontends map[service.Key]*programmed) error {
 	d.chains = newChainTable(d.kernel.Chains.MaxEntries()-1, d.grace)
 	var named []uint32
 	for _, h := range frontends {
-		if !hasChains(h.value) {
+		if !entry.HasChains(h.value) {
 			continue
 		}
 		for _, w := range d.ringMemory.at(placeOf(h.value)) {
@@ -187,13 +189,13 @@ func (d *DataPlane) learnChains(frontends map[service.Key]*programmed) error {
 		}
 	}
 	for _, n := range named {
-		var c balancerChain
+		var c bpf.BalancerChain
 		if err := d.kernel.Chains.Lookup(n, &c); err != nil {
 			return fmt.Errorf("xdp: read chain %d: %w", n, err)
 		}
 		var owners chainOwners
 		at := 0
-		for _, e := range endpoints(c) {
+		for _, e := range entry.Owners(c) {
 			if s := d.servers.byKey[serverKey{addr: e}]; s != nil && at < len(owners) {
 				owners[at] = s.id
 				at++
@@ -222,7 +224,7 @@ func (d *DataPlane) List() ([]desired.Frontend, error) {
 	}
 	list := make([]desired.Frontend, 0, len(frontends))
 	for k, h := range frontends {
-		f := requested(h.value)
+		f := entry.Requested(h.value)
 		f.Key = k
 		if isGuarded(h) {
 			g, err := d.readGuard(h.value.Id)
@@ -235,7 +237,7 @@ func (d *DataPlane) List() ([]desired.Frontend, error) {
 			// An entry without Held belongs to a change that was not
 			// completed.
 			if s := servers.byID[e.server]; s != nil && e.Held != 0 {
-				f.Backends = append(f.Backends, backendOf(s.key.addr, e.balancerMember))
+				f.Backends = append(f.Backends, backendOf(s.key.addr, e.BalancerMember))
 			}
 		}
 		slices.SortFunc(f.Backends, service.Backend.Compare)

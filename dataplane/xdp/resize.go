@@ -90,7 +90,7 @@ func openResized(pins *bpffs.Dir) (legacy, error) {
 		return nil, err
 	}
 	spec.Programs = nil // it is only read
-	if err := d.loadObjects(spec, &d.kernel.balancerMaps); err != nil {
+	if err := d.loadObjects(spec, &d.kernel.BalancerMaps); err != nil {
 		return nil, fmt.Errorf("xdp: %w", err)
 	}
 	if _, err := d.carry(); err != nil {

@@ -7,11 +7,13 @@ import (
 
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 )
 
 // readRing returns a frontend's ring from the kernel, reusing slots if possible.
 func (d *DataPlane) readRing(h *programmed, slots []ring.Slot) []ring.Slot {
-	if !hasHistory(h.value) {
+	if !entry.HasHistory(h.value) {
 		return nil
 	}
 	words := d.ringMemory.at(placeOf(h.value))
@@ -25,7 +27,7 @@ func (d *DataPlane) readRing(h *programmed, slots []ring.Slot) []ring.Slot {
 // slotOf decodes a word of a frontend's ring.
 func (d *DataPlane) slotOf(h *programmed, w uint64) ring.Slot {
 	s := ring.Slot{First: firstOf(w)}
-	if n := chainOf(w); n != 0 && hasChains(h.value) {
+	if n := chainOf(w); n != 0 && entry.HasChains(h.value) {
 		s.Older = older(d.chains.of(n), s.First)
 	}
 	return s
@@ -101,12 +103,12 @@ func (d *DataPlane) follow(h *programmed, allStay bool, next *ring.Next) []slotW
 	for _, part := range parts {
 		for _, m := range part {
 			w, fresh := now[m.at], word(m.slot.First, 0)
-			if hasChains(h.value) {
+			if entry.HasChains(h.value) {
 				fresh = word(m.slot.First, d.takeChain(&m.slot, h.key.Protocol))
 			}
 			if fresh != w {
 				d.changed = append(d.changed, slotWord{m.at, fresh})
-			} else if hasChains(h.value) {
+			} else if entry.HasChains(h.value) {
 				d.chains.release(chainOf(w)) // the slot had it already
 			}
 		}
@@ -123,7 +125,7 @@ type movedSlot struct {
 // moved appends those of a part of a ring to all, and changes nothing else. Nearly all
 // slots are only checked, and stay the same.
 func (d *DataPlane) moved(all []movedSlot, h *programmed, now []uint64, from int, allStay bool, next *ring.Next) []movedSlot {
-	whole := allStay || !hasChains(h.value)
+	whole := allStay || !entry.HasChains(h.value)
 	var kept func(uint32) bool
 	if !whole {
 		kept = d.chains.whole(next.Has)
@@ -147,7 +149,7 @@ func (d *DataPlane) layRing(h *programmed, slots []ring.Slot) []uint64 {
 	d.words = slices.Grow(d.words[:0], len(slots))[:len(slots)]
 	words := d.words
 	switch {
-	case hasWeights(h.value):
+	case entry.HasWeights(h.value):
 		weights := map[ring.ID]uint32{}
 		for _, m := range h.members {
 			weights[m.id] = m.weight
@@ -155,7 +157,7 @@ func (d *DataPlane) layRing(h *programmed, slots []ring.Slot) []uint64 {
 		for i, s := range slots {
 			words[i] = word(s.First, weights[s.First])
 		}
-	case hasChains(h.value):
+	case entry.HasChains(h.value):
 		for i := range slots {
 			words[i] = word(slots[i].First, d.takeChain(&slots[i], h.key.Protocol))
 		}
@@ -172,7 +174,7 @@ func (d *DataPlane) differing(h *programmed, now, words []uint64) (changed []slo
 	for i, w := range words {
 		if w != now[i] {
 			changed = append(changed, slotWord{uint32(i), w})
-		} else if hasChains(h.value) {
+		} else if entry.HasChains(h.value) {
 			d.chains.release(chainOf(w)) // the slot had it already
 		}
 	}
@@ -193,8 +195,8 @@ func (d *DataPlane) takeChain(s *ring.Slot, p service.Protocol) uint32 {
 }
 
 // releaseChains releases the chains of slots that had these words.
-func (d *DataPlane) releaseChains(v balancerFrontend, words []uint64) {
-	if !hasChains(v) {
+func (d *DataPlane) releaseChains(v bpf.BalancerFrontend, words []uint64) {
+	if !entry.HasChains(v) {
 		return
 	}
 	for _, w := range words {

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 )
 
 // segment is one of the maps that contain rings, mapped into this process.
@@ -24,7 +24,7 @@ type place struct {
 	extent
 }
 
-func placeOf(v balancerFrontend) place { return place{v.Segment, extent{v.Slot, v.Slots}} }
+func placeOf(v bpf.BalancerFrontend) place { return place{v.Segment, extent{v.Slot, v.Slots}} }
 
 // ringMemory is the memory of all rings. Segments are created on demand, and freed when
 // they are empty.
@@ -114,12 +114,10 @@ func (m *ringMemory) hold(i uint32, inner *ebpf.Map) error {
 		return errors.Join(err, inner.Close())
 	}
 	id, _ := info.ID()
-	n := int(inner.MaxEntries())
-	memory, err := unix.Mmap(inner.FD(), 0, n*8, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	words, err := bpf.MapMemory[uint64](inner)
 	if err != nil {
-		return errors.Join(fmt.Errorf("mmap: %w", err), inner.Close())
+		return errors.Join(err, inner.Close())
 	}
-	words := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(memory))), n)
 	m.segments[i] = &segment{kernel: inner, id: id, words: words, extents: m.wholeSegment()}
 	return nil
 }
@@ -278,8 +276,7 @@ func (m *ringMemory) change(p place, changed []slotWord) (replaced []uint64) {
 }
 
 func (s *segment) close() error {
-	bytes := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s.words))), len(s.words)*8)
-	return errors.Join(unix.Munmap(bytes), s.kernel.Close())
+	return errors.Join(bpf.UnmapMemory(s.words), s.kernel.Close())
 }
 
 func (m *ringMemory) close() error {

@@ -1,13 +1,12 @@
 package xdp
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"sync/atomic"
 
-	"github.com/cilium/ebpf"
-
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
@@ -18,8 +17,8 @@ type serverKey struct {
 	owner uint32 // 0: shared; else a frontend's id + 1
 }
 
-func ownerOf(v balancerFrontend) uint32 {
-	if v.Flags&balancerFrontendFlagsFRONTEND_STATEFUL == 0 {
+func ownerOf(v bpf.BalancerFrontend) uint32 {
+	if v.Flags&bpf.BalancerFrontendFlagsFRONTEND_STATEFUL == 0 {
 		return 0
 	}
 	return v.Id + 1
@@ -95,7 +94,7 @@ func (d *DataPlane) writeFresh() error {
 		if s.members == 0 {
 			continue // released before it was written
 		}
-		if err := zeroCPUs[balancerServerCpu](d.kernel.ServerCpu, s.id); err != nil {
+		if err := bpf.ZeroCPUs[bpf.BalancerServerCpu](d.kernel.ServerCpu, s.id); err != nil {
 			return err
 		}
 		t.generations[s.id]++
@@ -115,9 +114,9 @@ func (d *DataPlane) writeServer(s *server) error {
 	return nil
 }
 
-func (t *serverTable) entry(s *server, used uint8) balancerServer {
-	return balancerServer{
-		Addr: toAddr(s.key.addr.Addr()), Port: netorder.Port(s.key.addr.Port()),
+func (t *serverTable) entry(s *server, used uint8) bpf.BalancerServer {
+	return bpf.BalancerServer{
+		Addr: entry.ToAddr(s.key.addr.Addr()), Port: netorder.Port(s.key.addr.Port()),
 		Frontend: s.key.owner, Generation: t.generations[s.id], Used: used, MaxConns: s.maxConns,
 		Drains: oneIf(s.drains),
 	}
@@ -142,8 +141,8 @@ func (d *DataPlane) endServer(s *server) error {
 // readServers reads the map. Servers in use have no members yet.
 func (d *DataPlane) readServers() (serverTable, error) {
 	t := newServerTable(d.kernel.Servers.MaxEntries()-1, d.grace)
-	values := make([]balancerServer, d.kernel.Servers.MaxEntries())
-	n, err := readArray(d.kernel.Servers, values)
+	values := make([]bpf.BalancerServer, d.kernel.Servers.MaxEntries())
+	n, err := bpf.ReadArray(d.kernel.Servers, values)
 	if err != nil {
 		return t, fmt.Errorf("xdp: read backends: %w", err)
 	}
@@ -152,39 +151,9 @@ func (d *DataPlane) readServers() (serverTable, error) {
 		if v.Used == 0 {
 			continue
 		}
-		addr := netip.AddrPortFrom(fromAddr(v.Addr), netorder.Port(v.Port))
+		addr := netip.AddrPortFrom(entry.FromAddr(v.Addr), netorder.Port(v.Port))
 		s := &server{id: uint32(id), key: serverKey{addr, v.Frontend}, maxConns: v.MaxConns, drains: v.Drains != 0}
 		t.byID[s.id] = s
 	}
 	return t, nil
-}
-
-// readArray fills values from an array map in one call and returns how many there are.
-func readArray[T any](m *ebpf.Map, values []T) (int, error) {
-	keys := make([]uint32, len(values))
-	var cursor ebpf.MapBatchCursor
-	n, err := m.BatchLookup(&cursor, keys, values, nil)
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return 0, err
-	}
-	return n, nil
-}
-
-// readHash reads a hash map in large batches.
-func readHash[K, V any](m *ebpf.Map, each func(K, V)) error {
-	const step = 4096
-	keys, values := make([]K, step), make([]V, step)
-	var cursor ebpf.MapBatchCursor
-	for {
-		n, err := m.BatchLookup(&cursor, keys, values, nil)
-		for i := range n {
-			each(keys[i], values[i])
-		}
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
 }

@@ -7,11 +7,12 @@ import (
 
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/auth"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/internal/nodekey"
 )
 
 // putSettings changes the settings of the running program.
-func (d *DataPlane) putSettings(next balancerSettings) error {
+func (d *DataPlane) putSettings(next bpf.BalancerSettings) error {
 	if err := d.kernel.Set.Set(next); err != nil {
 		return fmt.Errorf("xdp: write settings: %w", err)
 	}
@@ -22,7 +23,7 @@ func (d *DataPlane) putSettings(next balancerSettings) error {
 // countNAT makes the program check packets from backends while, and only while, some
 // frontend uses nat.
 func (d *DataPlane) countNAT(h *programmed, more int) error {
-	if h.value.Method != balancerMethodMETHOD_NAT {
+	if h.value.Method != bpf.BalancerMethodMETHOD_NAT {
 		return nil
 	}
 	return d.setNATs(d.nats + more)
@@ -31,7 +32,7 @@ func (d *DataPlane) countNAT(h *programmed, more int) error {
 func (d *DataPlane) recountNAT(frontends map[service.Key]*programmed) error {
 	n := 0
 	for _, h := range frontends {
-		if h.value.Method == balancerMethodMETHOD_NAT {
+		if h.value.Method == bpf.BalancerMethodMETHOD_NAT {
 			n++
 		}
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 )
 
 // idsOf returns the numbers of a frontend's servers.
@@ -91,9 +93,9 @@ func TestNumbersRest(t *testing.T) {
 	if second := d.programmed[f.Key].members[0].id; second == first {
 		t.Error("the number has a new owner at once")
 	}
-	var left balancerServer
+	var left bpf.BalancerServer
 	must(t, d.kernel.Servers.Lookup(first, &left))
-	if left.Used != 0 || fromAddr(left.Addr) != netip.MustParseAddr("172.16.5.1") {
+	if left.Used != 0 || entry.FromAddr(left.Addr) != netip.MustParseAddr("172.16.5.1") {
 		t.Errorf("the old owner is %+v", left)
 	}
 	f.Backends[0].Addr = netip.MustParseAddrPort("172.16.5.3:80")

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/dataplane/auth"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/internal/nodekey"
 	"github.com/fairlead/fairlead/lab/testkit/bpfstack"
 )
@@ -12,7 +13,7 @@ import (
 func TestStackFitsLinux61(t *testing.T) {
 	keys := nodekey.Keys{{K0: 1, K1: 2, ID: 3}}
 	for _, a := range []nodekey.Auth{{}, {Keys: keys}, {Keys: keys, Require: true}} {
-		spec, err := loadBalancer()
+		spec, err := bpf.LoadBalancer()
 		if err != nil {
 			t.Fatal(err)
 		}

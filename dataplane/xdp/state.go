@@ -7,31 +7,32 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/internal/bpfload"
 )
 
 // kept are the maps that outlive the agent. Constants, settings, steps, scratch memory
 // and what only a program's own agent reads belong to that program.
 var kept = bpfload.KeptMaps{
-	balancerMapFrontends: {}, balancerMapPortRanges: {}, balancerMapVipBits: {}, balancerMapRings: {}, balancerMapChains: {},
-	balancerMapServers: {}, balancerMapServerCpu: {}, balancerMapMembers: {}, balancerMapFrontendCounts: {},
-	balancerMapGuardRanges: {}, balancerMapGuardLimits: {},
-	balancerMapGuardBuckets: {Written: true}, balancerMapGuardCredit: {Written: true}, balancerMapGuardClients: {Written: true},
-	balancerMapHandoverPeers: {}, balancerMapBalancers: {}, balancerMapTxPorts: {}, balancerMapNatBits: {},
-	balancerMapFragments: {Fit: bpfload.Renew, Written: true},
+	bpf.BalancerMapFrontends: {}, bpf.BalancerMapPortRanges: {}, bpf.BalancerMapVipBits: {}, bpf.BalancerMapRings: {}, bpf.BalancerMapChains: {},
+	bpf.BalancerMapServers: {}, bpf.BalancerMapServerCpu: {}, bpf.BalancerMapMembers: {}, bpf.BalancerMapFrontendCounts: {},
+	bpf.BalancerMapGuardRanges: {}, bpf.BalancerMapGuardLimits: {},
+	bpf.BalancerMapGuardBuckets: {Written: true}, bpf.BalancerMapGuardCredit: {Written: true}, bpf.BalancerMapGuardClients: {Written: true},
+	bpf.BalancerMapHandoverPeers: {}, bpf.BalancerMapBalancers: {}, bpf.BalancerMapTxPorts: {}, bpf.BalancerMapNatBits: {},
+	bpf.BalancerMapFragments: {Fit: bpfload.Renew, Written: true},
 	// The first version had one entry per reason: releases that pin it that way would
 	// empty their flow table for another number.
-	balancerMapDrops: {Fit: bpfload.Renew, Version: 2},
+	bpf.BalancerMapDrops: {Fit: bpfload.Renew, Version: 2},
 	// One table: these have one version. States 9 to 13 came without a new one,
 	// because a copy would contain them as well: an older release lets flows in these
 	// states expire, which are about to open or to end. An established flow has none
 	// of them.
-	balancerMapFlows:      {Written: true, Hashed: true, Enums: []string{"flow_state"}},
-	balancerMapFlowData:   {Written: true, Hashed: true},
-	balancerMapFlowBack:   {Written: true, Hashed: true},
-	balancerMapFlowSecret: {}, balancerMapConnections: {Written: true},
-	balancerMapSynKeys: {}, balancerMapSynCounts: {}, balancerMapSynSources: {Written: true},
-	balancerMapSynFlows: {Written: true, Hashed: true}, // by an index into the flow table
+	bpf.BalancerMapFlows:      {Written: true, Hashed: true, Enums: []string{"flow_state"}},
+	bpf.BalancerMapFlowData:   {Written: true, Hashed: true},
+	bpf.BalancerMapFlowBack:   {Written: true, Hashed: true},
+	bpf.BalancerMapFlowSecret: {}, bpf.BalancerMapConnections: {Written: true},
+	bpf.BalancerMapSynKeys: {}, bpf.BalancerMapSynCounts: {}, bpf.BalancerMapSynSources: {Written: true},
+	bpf.BalancerMapSynFlows: {Written: true, Hashed: true}, // by an index into the flow table
 }
 
 // history contains the layouts that releases pin, as in bpfload.Source.
@@ -60,7 +61,7 @@ func (d *DataPlane) carry() (bpfload.Carried, error) {
 	if err != nil {
 		return carried, fmt.Errorf("xdp: %w", err)
 	}
-	if _, table := carried[balancerMapFlows]; table {
+	if _, table := carried[bpf.BalancerMapFlows]; table {
 		d.flows.unlock()
 	}
 	return carried, nil

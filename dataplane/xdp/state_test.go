@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/bpfload"
 	"github.com/fairlead/fairlead/internal/bpfload/layouttest"
@@ -28,8 +29,8 @@ type another struct {
 
 // nextLayouts are the maps whose entries have an additional field there.
 var nextLayouts = []string{
-	balancerMapFrontends, balancerMapPortRanges, balancerMapServers, balancerMapMembers, balancerMapGuardLimits, balancerMapChains,
-	balancerMapFlows, balancerMapFlowData, balancerMapFlowBack,
+	bpf.BalancerMapFrontends, bpf.BalancerMapPortRanges, bpf.BalancerMapServers, bpf.BalancerMapMembers, bpf.BalancerMapGuardLimits, bpf.BalancerMapChains,
+	bpf.BalancerMapFlows, bpf.BalancerMapFlowData, bpf.BalancerMapFlowBack,
 }
 
 // openAnother does not replace the program unless replaces is set.
@@ -44,8 +45,8 @@ func (n *testNet) openAnother(t *testing.T, c Config, before *DataPlane, replace
 		for name, value := range before.constants {
 			must(t, spec.Variables[name].Set(value))
 		}
-		delete(spec.Programs, stepPrograms[balancerStepSTEP_HANDOVER])
-		delete(spec.Programs, stepPrograms[balancerStepSTEP_SYN])
+		delete(spec.Programs, stepPrograms[bpf.BalancerStepSTEP_HANDOVER])
+		delete(spec.Programs, stepPrograms[bpf.BalancerStepSTEP_SYN])
 		fillSteps(spec)
 		pins, err := bpffs.Open(filepath.Join(c.PinDir, ownFolder))
 		must(t, err)

@@ -13,50 +13,11 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
-	"github.com/fairlead/fairlead/core/desired"
-	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 )
-
-// Flags of a frontend only for user space: when to protect it.
-const (
-	synAuto   balancerFrontendFlags = 1 << 28
-	synAlways balancerFrontendFlags = 1 << 29
-)
-
-// synActive are the flags set by pressure.
-const synActive = balancerFrontendFlagsFRONTEND_SYN_GUARDED | balancerFrontendFlagsFRONTEND_SYN_CHECKED
-
-// synFlags are those of a frontend without previous state.
-func synFlags(f desired.Frontend) balancerFrontendFlags {
-	switch f.Protection() {
-	case service.SYNAuto:
-		return synAuto
-	case service.SYNAlways:
-		return synAlways | synActive
-	}
-	return 0
-}
-
-// synFlagsAfter are those that a frontend keeps from its previous state.
-func synFlagsAfter(now, before balancerFrontendFlags) balancerFrontendFlags {
-	if now&synAuto == 0 {
-		return 0
-	}
-	return before & synActive
-}
-
-// protectionOf is the inverse of synFlags, with SYNOff as the zero value.
-func protectionOf(flags balancerFrontendFlags) service.SYNProtection {
-	switch {
-	case flags&synAuto != 0:
-		return service.SYNAuto
-	case flags&synAlways != 0:
-		return service.SYNAlways
-	}
-	return ""
-}
 
 // CookieKey is a key of cookies, which load balancers may share.
 type CookieKey [16]byte
@@ -65,7 +26,7 @@ type CookieKey [16]byte
 // balancers with the same keys accept each other's. Without any this one generates its
 // own key, which outlives the process.
 func (d *DataPlane) SetCookieKeys(keys ...CookieKey) error {
-	var v balancerSynKeys
+	var v bpf.BalancerSynKeys
 	if len(keys) > len(v.Key) {
 		return fmt.Errorf("xdp: %d keys of cookies: at most %d fit", len(keys), len(v.Key))
 	}
@@ -86,7 +47,7 @@ func (d *DataPlane) SetCookieKeys(keys ...CookieKey) error {
 
 // makeCookieKeys ensures that there are keys.
 func (d *DataPlane) makeCookieKeys() error {
-	var v balancerSynKeys
+	var v bpf.BalancerSynKeys
 	if err := d.kernel.SynKeys.Lookup(uint32(0), &v); err != nil {
 		return fmt.Errorf("xdp: read the keys of cookies: %w", err)
 	}
@@ -111,7 +72,7 @@ const wallTolerance = 100 * time.Millisecond
 // putSYNSettings sets the offset of the wall clock from the programs' clock, and the
 // segment sizes.
 func (d *DataPlane) putSYNSettings() error {
-	var v balancerSynSettings
+	var v bpf.BalancerSynSettings
 	if err := d.kernel.SynSet.Get(&v); err != nil {
 		return fmt.Errorf("xdp: read settings: %w", err)
 	}
@@ -131,14 +92,14 @@ func (d *DataPlane) presetSYN(spec *ebpf.CollectionSpec) error {
 	if !d.late.syn.loaded.Load() {
 		return nil
 	}
-	if err := spec.Variables[balancerVarSynSet].Set(d.config.synSettings(balancerSynSettings{})); err != nil {
+	if err := spec.Variables[bpf.BalancerVarSynSet].Set(d.config.synSettings(bpf.BalancerSynSettings{})); err != nil {
 		return fmt.Errorf("xdp: settings: %w", err)
 	}
 	return nil
 }
 
 // synSettings returns v with current values.
-func (c Config) synSettings(v balancerSynSettings) balancerSynSettings {
+func (c Config) synSettings(v bpf.BalancerSynSettings) bpf.BalancerSynSettings {
 	v.Mss4, v.Mss6 = c.segments()
 	v.Active = 1
 	wall := time.Duration(time.Now().UnixNano()) - clock.Now()
@@ -230,7 +191,7 @@ func (w *synWatch) look(now time.Duration) {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
 	for _, h := range w.d.programmed {
-		if id := h.value.Id; suspects[id] && h.value.Flags&synAuto != 0 {
+		if id := h.value.Id; suspects[id] && h.value.Flags&entry.SYNAuto != 0 {
 			w.lookAt(h, now)
 		}
 	}
@@ -246,7 +207,7 @@ func (w *synWatch) suspects() map[uint32]bool {
 			found[id] = true
 		}
 	}
-	var perCPU []balancerSynHot
+	var perCPU []bpf.BalancerSynHot
 	if w.d.kernel.SynHot.Lookup(uint32(0), &perCPU) != nil {
 		return nil // closed
 	}
@@ -269,14 +230,16 @@ func (w *synWatch) suspects() map[uint32]bool {
 	w.table = tableUnderPressure(was, w.d.flows.opening, len(w.d.flows.sets)*flowWays)
 	for _, h := range w.d.programmed {
 		// Left under pressure by a predecessor, or using a table under pressure.
-		if h.value.Flags&synAuto != 0 && (h.value.Flags&synActive != 0 || w.table && usesTable(h)) {
+		if h.value.Flags&entry.SYNAuto != 0 && (h.value.Flags&entry.SYNActive != 0 || w.table && usesTable(h)) {
 			found[h.value.Id] = true
 		}
 	}
 	return found
 }
 
-func usesTable(h *programmed) bool { return h.value.Flags&balancerFrontendFlagsFRONTEND_STATEFUL != 0 }
+func usesTable(h *programmed) bool {
+	return h.value.Flags&bpf.BalancerFrontendFlagsFRONTEND_STATEFUL != 0
+}
 
 // lookAt compares a frontend's counters with those of the last check.
 func (w *synWatch) lookAt(h *programmed, now time.Duration) {
@@ -286,9 +249,9 @@ func (w *synWatch) lookAt(h *programmed, now time.Duration) {
 		return // closed
 	}
 	if s == nil {
-		active := h.value.Flags & synActive
+		active := h.value.Flags & entry.SYNActive
 		s = &watched{pressure: pressure{
-			guarded: active&balancerFrontendFlagsFRONTEND_SYN_GUARDED != 0, checked: active != 0,
+			guarded: active&bpf.BalancerFrontendFlagsFRONTEND_SYN_GUARDED != 0, checked: active != 0,
 		}}
 		w.state[h.value.Id], s.before = s, sample
 		if !w.table {
@@ -323,25 +286,25 @@ func (d *DataPlane) sample(id uint32, now time.Duration) (s sampled, err error) 
 
 // synCounts reads the events of a protected frontend.
 func (d *DataPlane) synCounts(id uint32) (c dataplane.SYNCounts, err error) {
-	err = eachCPU(d.kernel.SynCounts, id, func(n balancerSynCounts) {
-		c.CookiesSent += n.N[balancerSynEventSYN_COOKIE_SENT]
-		c.CookiesAccepted += n.N[balancerSynEventSYN_COOKIE_ACCEPTED]
-		c.CookiesRejected += n.N[balancerSynEventSYN_COOKIE_REJECTED]
-		c.ChallengesSent += n.N[balancerSynEventSYN_CHALLENGE_SENT]
-		c.ChallengesAnswered += n.N[balancerSynEventSYN_CHALLENGE_ANSWERED]
-		c.Admitted += n.N[balancerSynEventSYN_ADMITTED]
+	err = bpf.EachCPU(d.kernel.SynCounts, id, func(n bpf.BalancerSynCounts) {
+		c.CookiesSent += n.N[bpf.BalancerSynEventSYN_COOKIE_SENT]
+		c.CookiesAccepted += n.N[bpf.BalancerSynEventSYN_COOKIE_ACCEPTED]
+		c.CookiesRejected += n.N[bpf.BalancerSynEventSYN_COOKIE_REJECTED]
+		c.ChallengesSent += n.N[bpf.BalancerSynEventSYN_CHALLENGE_SENT]
+		c.ChallengesAnswered += n.N[bpf.BalancerSynEventSYN_CHALLENGE_ANSWERED]
+		c.Admitted += n.N[bpf.BalancerSynEventSYN_ADMITTED]
 	})
 	return c, err
 }
 
 // setActive makes traffic see whether a frontend is under pressure.
 func (d *DataPlane) setActive(h *programmed, p *pressure) error {
-	flags := h.value.Flags &^ synActive
+	flags := h.value.Flags &^ entry.SYNActive
 	if p.guarded {
-		flags |= balancerFrontendFlagsFRONTEND_SYN_GUARDED
+		flags |= bpf.BalancerFrontendFlagsFRONTEND_SYN_GUARDED
 	}
 	if p.checked {
-		flags |= balancerFrontendFlagsFRONTEND_SYN_CHECKED
+		flags |= bpf.BalancerFrontendFlagsFRONTEND_SYN_CHECKED
 	}
 	next := *h
 	next.value.Flags = flags
@@ -359,11 +322,11 @@ func (d *DataPlane) rewrite(h *programmed) error {
 	case h.key.Whole():
 		e := d.vips[h.key.VIP].entry()
 		e.Flags, e.Turn = v.Flags, d.turnOf(h.key)
-		return d.kernel.Frontends.Put(toKey(h.key), e)
+		return d.kernel.Frontends.Put(entry.ToKey(h.key), e)
 	case h.key.Range():
 		vip := d.vips[h.key.VIP]
 		at := slices.IndexFunc(vip.ranges, func(o *programmed) bool { return o.key == h.key })
-		var r balancerPortRange
+		var r bpf.BalancerPortRange
 		if err := d.kernel.PortRanges.Lookup(vip.place.first+uint32(at), &r); err != nil {
 			return err
 		}
@@ -371,7 +334,7 @@ func (d *DataPlane) rewrite(h *programmed) error {
 		return d.kernel.PortRanges.Put(vip.place.first+uint32(at), r)
 	}
 	v.Turn = d.turnOf(h.key)
-	return d.kernel.Frontends.Put(toKey(h.key), v)
+	return d.kernel.Frontends.Put(entry.ToKey(h.key), v)
 }
 
 // noteSYN stores why the program cannot be loaded, for Describe.
@@ -386,7 +349,7 @@ func (d *DataPlane) noteSYN(err error) {
 func (d *DataPlane) sweepSYN(now uint32) {
 	const young = 5 // ticks
 	var gone []uint32
-	err := readHash(d.kernel.SynFlows, func(index uint32, f balancerSynFlow) {
+	err := bpf.ReadHash(d.kernel.SynFlows, func(index uint32, f bpf.BalancerSynFlow) {
 		if int32(now-f.Made) < young {
 			return
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 )
 
 // sipHash is SipHash-2-4, written from the paper, independently of our C: little-endian
@@ -112,7 +113,7 @@ func TestCookiesAreKeyed(t *testing.T) {
 
 func slotNow(t *testing.T, d *DataPlane) uint32 {
 	t.Helper()
-	var v balancerSynSettings
+	var v bpf.BalancerSynSettings
 	must(t, d.kernel.SynSet.Get(&v))
 	return uint32((uint64(clock.Now()) + v.Wall) >> 35)
 }

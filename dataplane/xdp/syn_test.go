@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -376,7 +377,7 @@ const slotNS = 1 << 35
 // later advances the programs' wall clock.
 func later(t testing.TB, d *DataPlane, by time.Duration) {
 	t.Helper()
-	var v balancerSynSettings
+	var v bpf.BalancerSynSettings
 	must(t, d.kernel.SynSet.Get(&v))
 	v.Wall += uint64(by)
 	must(t, d.kernel.SynSet.Set(v))

@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/internal/features"
 )
 
@@ -16,7 +17,7 @@ func loadTogether(spec *ebpf.CollectionSpec, o ebpf.CollectionOptions, into any)
 	bare := *spec
 	bare.Programs = nil // the library copies them when loading
 	base := bare.Copy()
-	steps := base.Maps[balancerMapSteps]
+	steps := base.Maps[bpf.BalancerMapSteps]
 	if steps != nil {
 		steps.Contents = nil // set once the programs are loaded
 	}
@@ -49,8 +50,8 @@ func loadTogether(spec *ebpf.CollectionSpec, o ebpf.CollectionOptions, into any)
 		return err
 	}
 	if steps != nil {
-		for _, step := range spec.Maps[balancerMapSteps].Contents {
-			if err := whole.Maps[balancerMapSteps].Put(step.Key, whole.Programs[step.Value.(string)]); err != nil {
+		for _, step := range spec.Maps[bpf.BalancerMapSteps].Contents {
+			if err := whole.Maps[bpf.BalancerMapSteps].Put(step.Key, whole.Programs[step.Value.(string)]); err != nil {
 				return fmt.Errorf("step %v: %w", step.Key, err)
 			}
 		}

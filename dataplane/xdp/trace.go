@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/internal/features"
 )
 
@@ -99,7 +100,7 @@ func (d *DataPlane) trace(t *Trace, ifindex int, name func(service.Key) string) 
 		return err
 	}
 	t.Verdict, t.Out = verdict.String(), out
-	var events tracerTraceList
+	var events bpf.TracerTraceList
 	if err := program.Events.Get(&events); err != nil {
 		return fmt.Errorf("read the trace events: %w", err)
 	}
@@ -132,19 +133,19 @@ func (o *loadedTracer) Close() {
 // entries: per-CPU scratch memory, and fragments (runTracer). The program itself copies
 // what it writes of the other maps (bpf/balancer/copy.h).
 var tracerPrivate = []string{
-	balancerMapSteps, balancerMapFragments,
-	balancerMapSlowScratch, balancerMapHandoverScratch, balancerMapSynScratch, balancerMapNatScratch, balancerMapOlderOwners, balancerMapAuthScratch,
+	bpf.BalancerMapSteps, bpf.BalancerMapFragments,
+	bpf.BalancerMapSlowScratch, bpf.BalancerMapHandoverScratch, bpf.BalancerMapSynScratch, bpf.BalancerMapNatScratch, bpf.BalancerMapOlderOwners, bpf.BalancerMapAuthScratch,
 }
 
 // tracerSpec returns the object with its private maps. It needs two fragments: the packet
 // itself, and the first of its datagram.
 func (d *DataPlane) tracerSpec() (*ebpf.CollectionSpec, error) {
-	spec, err := d.specOf(loadTracer)
+	spec, err := d.specOf(bpf.LoadTracer)
 	if err != nil {
 		return nil, err
 	}
-	spec.Maps[balancerMapFragments].Type = ebpf.Hash
-	spec.Maps[balancerMapFragments].MaxEntries = 2
+	spec.Maps[bpf.BalancerMapFragments].Type = ebpf.Hash
+	spec.Maps[bpf.BalancerMapFragments].MaxEntries = 2
 	d.stripLate(spec)
 	fillSteps(spec)
 	return spec, nil
@@ -170,20 +171,20 @@ func (d *DataPlane) runTracer(o *loadedTracer, frame []byte, ifindex int) (xdpAc
 	if err != nil {
 		return 0, nil, err
 	}
-	var wanted balancerFragmentKey
+	var wanted bpf.BalancerFragmentKey
 	if err := o.FragmentWanted.Get(&wanted); err != nil {
 		return 0, nil, fmt.Errorf("read the requested fragment's key: %w", err)
 	}
-	var first balancerFragment
+	var first bpf.BalancerFragment
 	err = ebpf.ErrKeyNotExist
-	if wanted != (balancerFragmentKey{}) {
+	if wanted != (bpf.BalancerFragmentKey{}) {
 		err = d.kernel.Fragments.Lookup(wanted, &first)
 	}
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return verdict, out, nil
 	}
 	if err == nil {
-		err = errors.Join(o.Fragments.Put(wanted, first), o.Events.Set(tracerTraceList{}))
+		err = errors.Join(o.Fragments.Put(wanted, first), o.Events.Set(bpf.TracerTraceList{}))
 	}
 	if err != nil {
 		return 0, nil, fmt.Errorf("copy the first fragment: %w", err)
@@ -213,7 +214,7 @@ type xdpAction uint32
 
 func (a xdpAction) String() string {
 	names := []string{"XDP_ABORTED", "XDP_DROP", "XDP_PASS", "XDP_TX", "XDP_REDIRECT"}
-	return nameOfNumber(names, uint32(a))
+	return bpf.NameOf(names, uint32(a))
 }
 
 // testContext is struct xdp_md of linux/bpf.h.

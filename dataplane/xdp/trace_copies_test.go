@@ -17,6 +17,8 @@ import (
 
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -29,7 +31,7 @@ type contents map[string]map[string]string
 func contentsOf(t testing.TB, d *DataPlane) contents {
 	t.Helper()
 	all := contents{}
-	for name, m := range mapsByName(d.kernel.balancerMaps) {
+	for name, m := range mapsByName(d.kernel.BalancerMaps) {
 		all[name] = entriesOf(t, name, m)
 	}
 	all[settingsSection] = entriesOf(t, settingsSection, d.kernel.Settings)
@@ -394,8 +396,8 @@ func TestTraceDuringTraffic(t *testing.T) {
 	}
 	stop.Store(true)
 	must(t, <-ended)
-	var turn balancerFrontend
-	must(t, d.kernel.Frontends.Lookup(toKey(f.Key), &turn))
+	var turn bpf.BalancerFrontend
+	must(t, d.kernel.Frontends.Lookup(entry.ToKey(f.Key), &turn))
 	remembered, err := d.Remembered()
 	must(t, err)
 	counters, err := d.Counters()
@@ -418,7 +420,7 @@ func TestTraceCannotWriteLiveMaps(t *testing.T) {
 	must(t, err)
 	must(t, d.setConstants(spec))
 	unwritable := []ebpf.MapType{ebpf.Array, ebpf.PerCPUArray, ebpf.Hash, ebpf.LRUHash}
-	for _, name := range append(slices.Collect(maps.Keys(mapsByName(d.kernel.balancerMaps))), settingsSection) {
+	for _, name := range append(slices.Collect(maps.Keys(mapsByName(d.kernel.BalancerMaps))), settingsSection) {
 		m := spec.Maps[name]
 		if slices.Contains(tracerPrivate, name) {
 			continue
@@ -435,7 +437,7 @@ func TestTraceCannotWriteLiveMaps(t *testing.T) {
 	}
 	for name, p := range spec.Programs { // to buffers that may always be written
 		for _, i := range p.Instructions {
-			if m := i.Reference(); m == balancerMapOrphans || m == balancerMapDropEvents {
+			if m := i.Reference(); m == bpf.BalancerMapOrphans || m == bpf.BalancerMapDropEvents {
 				t.Errorf("program %s uses %s", name, m)
 			}
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
@@ -18,10 +20,10 @@ type traceWords struct {
 	name func(service.Key) string
 }
 
-func (w *traceWords) read(all tracerTraceList) {
+func (w *traceWords) read(all bpf.TracerTraceList) {
 	n := min(int(all.N), len(all.Entry))
 	for _, event := range all.Entry[:n] {
-		kind := tracerTraceKind(event.Kind)
+		kind := bpf.TracerTraceKind(event.Kind)
 		text := w.text(kind, event.A, event.B)
 		if text != "" {
 			w.t.Steps = append(w.t.Steps, TraceStep{Note: eventNames[kind], Text: text})
@@ -33,52 +35,52 @@ func (w *traceWords) read(all tracerTraceList) {
 }
 
 // eventNames are the machine-readable kinds.
-var eventNames = map[tracerTraceKind]string{
-	tracerTraceKindTRACE_PACKET: "packet", tracerTraceKindTRACE_NOT_OURS: "not-ours", tracerTraceKindTRACE_OWN: "own",
-	tracerTraceKindTRACE_FRONTEND: "frontend", tracerTraceKindTRACE_UNSERVED: "unserved", tracerTraceKindTRACE_GUARD: "guard",
-	tracerTraceKindTRACE_SLOT: "slot", tracerTraceKindTRACE_SERVER: "server",
-	tracerTraceKindTRACE_FLOW: "flow", tracerTraceKindTRACE_FLOW_MADE: "flow-made",
-	tracerTraceKindTRACE_ASK: "ask", tracerTraceKindTRACE_NEXT_HOP: "next-hop",
-	tracerTraceKindTRACE_ELSEWHERE: "elsewhere", tracerTraceKindTRACE_DROP: "drop", tracerTraceKindTRACE_ANSWER: "answer",
-	tracerTraceKindTRACE_TURN: "turn", tracerTraceKindTRACE_REPLACED: "replaced", tracerTraceKindTRACE_AFFINITY: "affinity",
-	tracerTraceKindTRACE_FRAGMENT: "fragment", tracerTraceKindTRACE_MAC: "mac",
-	tracerTraceKindTRACE_SYN: "syn",
+var eventNames = map[bpf.TracerTraceKind]string{
+	bpf.TracerTraceKindTRACE_PACKET: "packet", bpf.TracerTraceKindTRACE_NOT_OURS: "not-ours", bpf.TracerTraceKindTRACE_OWN: "own",
+	bpf.TracerTraceKindTRACE_FRONTEND: "frontend", bpf.TracerTraceKindTRACE_UNSERVED: "unserved", bpf.TracerTraceKindTRACE_GUARD: "guard",
+	bpf.TracerTraceKindTRACE_SLOT: "slot", bpf.TracerTraceKindTRACE_SERVER: "server",
+	bpf.TracerTraceKindTRACE_FLOW: "flow", bpf.TracerTraceKindTRACE_FLOW_MADE: "flow-made",
+	bpf.TracerTraceKindTRACE_ASK: "ask", bpf.TracerTraceKindTRACE_NEXT_HOP: "next-hop",
+	bpf.TracerTraceKindTRACE_ELSEWHERE: "elsewhere", bpf.TracerTraceKindTRACE_DROP: "drop", bpf.TracerTraceKindTRACE_ANSWER: "answer",
+	bpf.TracerTraceKindTRACE_TURN: "turn", bpf.TracerTraceKindTRACE_REPLACED: "replaced", bpf.TracerTraceKindTRACE_AFFINITY: "affinity",
+	bpf.TracerTraceKindTRACE_FRAGMENT: "fragment", bpf.TracerTraceKindTRACE_MAC: "mac",
+	bpf.TracerTraceKindTRACE_SYN: "syn",
 }
 
 // text formats an event, or returns an empty string if it adds no information.
-func (w *traceWords) text(kind tracerTraceKind, a uint32, b uint64) string {
+func (w *traceWords) text(kind bpf.TracerTraceKind, a uint32, b uint64) string {
 	switch kind {
-	case tracerTraceKindTRACE_PACKET:
+	case bpf.TracerTraceKindTRACE_PACKET:
 		return packetWords(a, b)
-	case tracerTraceKindTRACE_NOT_OURS:
+	case bpf.TracerTraceKindTRACE_NOT_OURS:
 		return "the destination is neither a VIP nor an address of this load balancer (its bit is clear): passed to the kernel"
-	case tracerTraceKindTRACE_OWN:
+	case bpf.TracerTraceKindTRACE_OWN:
 		return "to this load balancer's own address: a backend's reply, or passed to the kernel"
-	case tracerTraceKindTRACE_FRONTEND:
+	case bpf.TracerTraceKindTRACE_FRONTEND:
 		return w.frontend(a, b)
-	case tracerTraceKindTRACE_UNSERVED:
+	case bpf.TracerTraceKindTRACE_UNSERVED:
 		return "the destination is a VIP, but no frontend has this port and protocol"
-	case tracerTraceKindTRACE_GUARD:
+	case bpf.TracerTraceKindTRACE_GUARD:
 		if a != 0 {
 			w.would("consume rate limit tokens")
 		}
 		return "allowed by source ranges and rate limits"
-	case tracerTraceKindTRACE_SLOT:
+	case bpf.TracerTraceKindTRACE_SLOT:
 		return fmt.Sprintf("hash %#08x: slot %d of %d", b>>32, uint32(b), a)
-	case tracerTraceKindTRACE_SERVER:
+	case bpf.TracerTraceKindTRACE_SERVER:
 		return w.owners(a, uint32(b), b>>32 != 0)
-	case tracerTraceKindTRACE_ELSEWHERE:
-		return fmt.Sprintf("continues in the program %q", stepPrograms[balancerStep(a)])
-	case tracerTraceKindTRACE_ASK:
+	case bpf.TracerTraceKindTRACE_ELSEWHERE:
+		return fmt.Sprintf("continues in the program %q", stepPrograms[bpf.BalancerStep(a)])
+	case bpf.TracerTraceKindTRACE_ASK:
 		return lookupWords(a, b)
-	case tracerTraceKindTRACE_NEXT_HOP:
+	case bpf.TracerTraceKindTRACE_NEXT_HOP:
 		return fmt.Sprintf("sent on %s to %s", w.nic(a), mac(b))
-	case tracerTraceKindTRACE_DROP:
-		w.t.Drop = nameOfNumber(w.d.reasons, a)
+	case bpf.TracerTraceKindTRACE_DROP:
+		w.t.Drop = bpf.NameOf(w.d.reasons, a)
 		return "dropped: " + w.t.Drop
-	case tracerTraceKindTRACE_ANSWER:
+	case bpf.TracerTraceKindTRACE_ANSWER:
 		return answerWords(b)
-	case tracerTraceKindTRACE_MAC:
+	case bpf.TracerTraceKindTRACE_MAC:
 		return fmt.Sprintf("the frame is for another host: %s is not the MAC address of %s or of a device on top of it", mac(b), w.t.Interface)
 	}
 	return w.flow(kind, a, b)
@@ -92,74 +94,74 @@ func (w *traceWords) would(format string, args ...any) {
 }
 
 // flow formats the events about flow tracking.
-func (w *traceWords) flow(kind tracerTraceKind, a uint32, b uint64) string {
+func (w *traceWords) flow(kind bpf.TracerTraceKind, a uint32, b uint64) string {
 	server := w.addrOf(uint32(b))
 	switch kind {
-	case tracerTraceKindTRACE_FLOW:
-		return w.known(tracerTraceFlow(a), server, uint32(b>>32)&15, uint32(b>>40)&15)
-	case tracerTraceKindTRACE_FLOW_MADE:
+	case bpf.TracerTraceKindTRACE_FLOW:
+		return w.known(bpf.TracerTraceFlow(a), server, uint32(b>>32)&15, uint32(b>>40)&15)
+	case bpf.TracerTraceKindTRACE_FLOW_MADE:
 		if a == 0 {
 			return "selected by the hash because the flow table is full: " + server
 		}
 		w.would("open a flow to %s", server)
 		return "selected for a new flow: " + server
-	case tracerTraceKindTRACE_TURN:
+	case bpf.TracerTraceKindTRACE_TURN:
 		w.would("advance the scheduler's position")
-	case tracerTraceKindTRACE_REPLACED:
-		w.would("evict a flow table entry: %s, %s", nameOfNumber(w.d.flows.states, a), server)
-	case tracerTraceKindTRACE_AFFINITY:
+	case bpf.TracerTraceKindTRACE_REPLACED:
+		w.would("evict a flow table entry: %s, %s", bpf.NameOf(w.d.flows.states, a), server)
+	case bpf.TracerTraceKindTRACE_AFFINITY:
 		w.would("send the client's next flows to %s", server)
-	case tracerTraceKindTRACE_SYN:
-		return w.syn(balancerSynEvent(a), server)
-	case tracerTraceKindTRACE_FRAGMENT:
-		return w.fragment(tracerTraceFragment(a))
+	case bpf.TracerTraceKindTRACE_SYN:
+		return w.syn(bpf.BalancerSynEvent(a), server)
+	case bpf.TracerTraceKindTRACE_FRAGMENT:
+		return w.fragment(bpf.TracerTraceFragment(a))
 	}
 	return ""
 }
 
 // syn formats the events of the SYN flood protection.
-func (w *traceWords) syn(event balancerSynEvent, server string) string {
+func (w *traceWords) syn(event bpf.BalancerSynEvent, server string) string {
 	switch event {
-	case balancerSynEventSYN_COOKIE_SENT:
+	case bpf.BalancerSynEventSYN_COOKIE_SENT:
 		return "under pressure: the SYN is answered with a SYN cookie, no state is stored"
-	case balancerSynEventSYN_COOKIE_ACCEPTED:
+	case bpf.BalancerSynEventSYN_COOKIE_ACCEPTED:
 		w.would("open a flow to %s", server)
 		return "the ACK returns a valid cookie; selected for its connection: " + server
-	case balancerSynEventSYN_COOKIE_REJECTED:
+	case bpf.BalancerSynEventSYN_COOKIE_REJECTED:
 		return "under pressure: the ACK belongs to no known flow and returns no valid cookie"
-	case balancerSynEventSYN_CHALLENGE_SENT:
+	case bpf.BalancerSynEventSYN_CHALLENGE_SENT:
 		return "under pressure: the SYN's source is not validated; the SYN is answered with a challenge"
-	case balancerSynEventSYN_CHALLENGE_ANSWERED:
+	case bpf.BalancerSynEventSYN_CHALLENGE_ANSWERED:
 		w.would("remember the source as validated")
 		return "the RST answers a challenge"
-	case balancerSynEventSYN_ADMITTED:
+	case bpf.BalancerSynEventSYN_ADMITTED:
 		return "under pressure: the SYN's source is validated"
 	}
 	return ""
 }
 
 // known describes a looked-up flow, with its states before and after.
-func (w *traceWords) known(which tracerTraceFlow, server string, before, after uint32) string {
-	if which == tracerTraceFlowTRACE_FLOW_UNKNOWN {
+func (w *traceWords) known(which bpf.TracerTraceFlow, server string, before, after uint32) string {
+	if which == bpf.TracerTraceFlowTRACE_FLOW_UNKNOWN {
 		return "unknown flow"
 	}
 	words := "known flow: "
-	if which == tracerTraceFlowTRACE_FLOW_ANSWER {
+	if which == bpf.TracerTraceFlowTRACE_FLOW_ANSWER {
 		words = "reply of a known flow: "
 	}
 	if names := w.d.flows.states; before != after {
-		w.would("change the flow from %s to %s", nameOfNumber(names, before), nameOfNumber(names, after))
+		w.would("change the flow from %s to %s", bpf.NameOf(names, before), bpf.NameOf(names, after))
 	} else {
 		w.would("renew the flow's lifetime")
 	}
 	return words + server
 }
 
-func (w *traceWords) fragment(which tracerTraceFragment) string {
+func (w *traceWords) fragment(which bpf.TracerTraceFragment) string {
 	switch which {
-	case tracerTraceFragmentTRACE_FRAGMENT_FIRST:
+	case bpf.TracerTraceFragmentTRACE_FRAGMENT_FIRST:
 		w.would("store the ports for the datagram's other fragments")
-	case tracerTraceFragmentTRACE_FRAGMENT_WAITS:
+	case bpf.TracerTraceFragmentTRACE_FRAGMENT_WAITS:
 		w.would("wait in the agent for the datagram's first fragment")
 		return "a later fragment; the first one has not arrived"
 	}
@@ -189,13 +191,13 @@ func packetWords(a uint32, length uint64) string {
 }
 
 func (w *traceWords) frontend(id uint32, b uint64) string {
-	flags := balancerFrontendFlags(uint32(b))
+	flags := bpf.BalancerFrontendFlags(uint32(b))
 	words := fmt.Sprintf("forwarding mode %s, scheduler %s",
-		nameOf(methods, balancerMethod(b>>32)), nameOf(schedulers, balancerScheduler(b>>40)))
-	if flags&balancerFrontendFlagsFRONTEND_STATEFUL != 0 {
+		entry.Method(bpf.BalancerMethod(b>>32)), entry.Scheduler(bpf.BalancerScheduler(b>>40)))
+	if flags&bpf.BalancerFrontendFlagsFRONTEND_STATEFUL != 0 {
 		words += ", flow table"
 	}
-	if flags&balancerFrontendFlagsFRONTEND_GUARDED != 0 {
+	if flags&bpf.BalancerFrontendFlagsFRONTEND_GUARDED != 0 {
 		words += ", source ranges or rate limits"
 	}
 	return fmt.Sprintf("frontend %s: %s", w.keyOf(id), words)
@@ -218,11 +220,11 @@ func (w *traceWords) keyOf(id uint32) string {
 }
 
 func (w *traceWords) addrOf(server uint32) string {
-	var s balancerServer
+	var s bpf.BalancerServer
 	if server == 0 || w.d.kernel.Servers.Lookup(server, &s) != nil || s.Used == 0 {
 		return "no backend"
 	}
-	return netip.AddrPortFrom(fromAddr(s.Addr), netorder.Port(s.Port)).String()
+	return netip.AddrPortFrom(entry.FromAddr(s.Addr), netorder.Port(s.Port)).String()
 }
 
 func (w *traceWords) owners(first, chain uint32, opens bool) string {
@@ -239,19 +241,13 @@ func (w *traceWords) owners(first, chain uint32, opens bool) string {
 }
 
 func (w *traceWords) chain(index uint32) string {
-	var c balancerChain
+	var c bpf.BalancerChain
 	if err := w.d.kernel.Chains.Lookup(index, &c); err != nil {
 		return "chain " + fmt.Sprint(index)
 	}
-	size := 4
-	if c.V6 != 0 {
-		size = 16
-	}
 	var all []string
-	for i := range int(c.N) {
-		at := c.Bytes[i*(size+2):]
-		addr, _ := netip.AddrFromSlice(at[:size])
-		all = append(all, netip.AddrPortFrom(addr, uint16(at[size])<<8|uint16(at[size+1])).String())
+	for _, owner := range entry.Owners(c) {
+		all = append(all, owner.String())
 	}
 	return strings.Join(all, ", then ")
 }
@@ -263,7 +259,7 @@ func lookupWords(rc uint32, b uint64) string {
 		"forwarding is disabled on the interface", "lightweight tunnel (unsupported)", "no neighbor entry for the next hop", "packet exceeds the MTU",
 		"no source address",
 	}
-	words := "kernel route lookup: " + nameOfNumber(answers, rc)
+	words := "kernel route lookup: " + bpf.NameOf(answers, rc)
 	if mtu := uint32(b); rc == 0 && mtu != 0 {
 		words += fmt.Sprintf(", MTU %d", mtu)
 	}

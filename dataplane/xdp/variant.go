@@ -9,12 +9,13 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/dataplane/auth"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/internal/bpfload"
 )
 
 // variant is the program loaded again, with other constants, on the attached one's maps:
 // it makes the same decisions, and reports more.
-type variant struct{ kernel balancerObjects }
+type variant struct{ kernel bpf.BalancerObjects }
 
 // newVariant loads one. set changes the constants. private are the maps that it does not
 // share, in addition to the table of steps, which refers to programs with the same
@@ -29,7 +30,7 @@ func (d *DataPlane) newVariant(set func(*ebpf.CollectionSpec) error, private ...
 	if err := set(spec); err != nil {
 		return nil, err
 	}
-	if err := d.loadAgain(&v.kernel, spec, append(private, balancerMapSteps)...); err != nil {
+	if err := d.loadAgain(&v.kernel, spec, append(private, bpf.BalancerMapSteps)...); err != nil {
 		return nil, fmt.Errorf("load the program once more: %w", err)
 	}
 	return v, nil
@@ -44,7 +45,7 @@ func (d *DataPlane) loadAgain(into any, spec *ebpf.CollectionSpec, private ...st
 	for _, m := range spec.Maps {
 		m.Pinning = ebpf.PinNone
 	}
-	shared := mapsByName(d.kernel.balancerMaps)
+	shared := mapsByName(d.kernel.BalancerMaps)
 	shared[settingsSection], shared[auth.Section] = d.kernel.Settings, d.kernel.AuthData
 	for _, name := range private {
 		delete(shared, name)
@@ -59,7 +60,7 @@ func (v *variant) Close() error { return v.kernel.Close() }
 // others such as benchmarks, and the directory of the maps' pins. They return XDP_TX on a
 // veth too, as on hardware.
 func (d *DataPlane) Programs() (spec *ebpf.CollectionSpec, pins string, err error) {
-	return d.programs(loadBalancer)
+	return d.programs(bpf.LoadBalancer)
 }
 
 // Chained is Programs with the other programs in the table of steps, so that a packet
@@ -74,14 +75,14 @@ func (d *DataPlane) Chained() (spec *ebpf.CollectionSpec, pins string, err error
 // ProgramsOf does so with another build of the object, to compare the two on the same
 // maps.
 func (d *DataPlane) ProgramsOf(object io.ReaderAt) (spec *ebpf.CollectionSpec, pins string, err error) {
-	return d.programs(func() (*ebpf.CollectionSpec, error) { return bpfload.Other(object, loadBalancer) })
+	return d.programs(func() (*ebpf.CollectionSpec, error) { return bpfload.Other(object, bpf.LoadBalancer) })
 }
 
 func (d *DataPlane) programs(load func() (*ebpf.CollectionSpec, error)) (spec *ebpf.CollectionSpec, pins string, err error) {
 	if spec, err = d.specOf(load); err != nil {
 		return nil, "", err
 	}
-	err = errors.Join(d.setConstants(spec), spec.Variables[balancerVarBackByRedirect].Set(false))
+	err = errors.Join(d.setConstants(spec), spec.Variables[bpf.BalancerVarBackByRedirect].Set(false))
 	return spec, d.pins.Path(""), err
 }
 

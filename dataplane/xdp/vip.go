@@ -10,6 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 )
 
 // vip is an address of frontends. While it has any, it has a separate entry for the whole
@@ -61,7 +63,7 @@ func (v *vip) without(k service.Key) *vip {
 }
 
 // entry returns the entry of the whole address.
-func (v *vip) entry() (e balancerFrontend) {
+func (v *vip) entry() (e bpf.BalancerFrontend) {
 	if v.whole != nil {
 		e = v.whole.value
 	}
@@ -82,9 +84,9 @@ func (d *DataPlane) putVIP(addr netip.Addr, before, after *vip) (err error) {
 	}
 	e := after.entry()
 	if after.whole != nil {
-		e.Turn = d.turnOf(wholeAddress(addr))
+		e.Turn = d.turnOf(entry.Whole(addr))
 	}
-	if err := d.kernel.Frontends.Put(toKey(wholeAddress(addr)), e); err != nil {
+	if err := d.kernel.Frontends.Put(entry.ToKey(entry.Whole(addr)), e); err != nil {
 		return fmt.Errorf("write VIP %s: %w", addr, err)
 	}
 	if before.place != after.place {
@@ -109,7 +111,7 @@ func (d *DataPlane) dropVIP(addr netip.Addr, before *vip) error {
 }
 
 func (d *DataPlane) removeVIP(addr netip.Addr) error {
-	err := d.kernel.Frontends.Delete(toKey(wholeAddress(addr)))
+	err := d.kernel.Frontends.Delete(entry.ToKey(entry.Whole(addr)))
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("remove VIP %s: %w", addr, err)
 	}
@@ -144,14 +146,14 @@ func (d *DataPlane) takeRanges(n uint32) (extent, error) {
 func (d *DataPlane) writeRanges(before, after *vip) error {
 	turns := map[uint32]uint32{}
 	for i := range before.place.n {
-		var old balancerPortRange
+		var old bpf.BalancerPortRange
 		if err := d.kernel.PortRanges.Lookup(before.place.first+i, &old); err != nil {
 			return fmt.Errorf("read port ranges: %w", err)
 		}
 		turns[old.F.Id] = old.F.Turn
 	}
 	for i, h := range after.ranges {
-		r := balancerPortRange{First: h.key.Port, Last: h.key.Last, Proto: uint8(h.key.Protocol), F: h.value}
+		r := bpf.BalancerPortRange{First: h.key.Port, Last: h.key.Last, Proto: uint8(h.key.Protocol), F: h.value}
 		r.F.Turn = turns[h.value.Id]
 		if err := d.kernel.PortRanges.Put(after.place.first+uint32(i), r); err != nil {
 			return fmt.Errorf("write port ranges: %w", err)
@@ -162,8 +164,8 @@ func (d *DataPlane) writeRanges(before, after *vip) error {
 
 // turnOf reads the current turn of a frontend, which the program may be advancing.
 func (d *DataPlane) turnOf(k service.Key) uint32 {
-	var now balancerFrontend
-	if d.kernel.Frontends.Lookup(toKey(k), &now) != nil {
+	var now bpf.BalancerFrontend
+	if d.kernel.Frontends.Lookup(entry.ToKey(k), &now) != nil {
 		return 0 // not written yet
 	}
 	return now.Turn
@@ -172,7 +174,7 @@ func (d *DataPlane) turnOf(k service.Key) uint32 {
 // repairVIPs ensures that exactly the VIPs of these frontends have an entry, that each has
 // all its ranges, and that exactly their bits and our own are set. have are the existing
 // entries of whole addresses.
-func (d *DataPlane) repairVIPs(frontends map[service.Key]*programmed, have map[netip.Addr]balancerFrontend) error {
+func (d *DataPlane) repairVIPs(frontends map[service.Key]*programmed, have map[netip.Addr]bpf.BalancerFrontend) error {
 	d.vips = map[netip.Addr]*vip{}
 	for k, h := range frontends {
 		v := d.vips[k.VIP]
@@ -188,7 +190,7 @@ func (d *DataPlane) repairVIPs(frontends map[service.Key]*programmed, have map[n
 			d.ranges.mark(v.place)
 			continue
 		}
-		if err := d.kernel.Frontends.Put(toKey(wholeAddress(addr)), v.entry()); err != nil {
+		if err := d.kernel.Frontends.Put(entry.ToKey(entry.Whole(addr)), v.entry()); err != nil {
 			return fmt.Errorf("xdp: write VIP %s: %w", addr, err)
 		}
 	}

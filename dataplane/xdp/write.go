@@ -11,6 +11,9 @@ import (
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 )
 
 // Upsert implements dataplane.DataPlane:
@@ -61,6 +64,20 @@ func (d *DataPlane) upsert(f desired.Frontend, past addressRing) error {
 	return nil
 }
 
+// check rejects configuration that the program does not support.
+func (d *DataPlane) check(f desired.Frontend) error {
+	if len(f.Backends) == 0 {
+		return fmt.Errorf("%s: no backends: delete a frontend that has none", f.Key)
+	}
+	if f.RingSize < 0 || f.RingSize > int(d.ringMemory.spec.MaxEntries) {
+		return fmt.Errorf("%s: ring size %d: want at most %d", f.Key, f.RingSize, d.ringMemory.spec.MaxEntries)
+	}
+	if what := entry.Unsupported(f, d.config.SourceV4, d.config.SourceV6); what != "" {
+		return dataplane.Unsupported(f.Key, what)
+	}
+	return nil
+}
+
 // heal reads the kernel again after a failure, and if it does not have the frontend as
 // this process remembers it.
 func (d *DataPlane) heal(k service.Key) error {
@@ -83,8 +100,8 @@ func (d *DataPlane) sameInKernel(k service.Key, h *programmed) (bool, error) {
 		if k.Range() {
 			return true, nil // an unknown range is in no entry
 		}
-		var now balancerFrontend
-		err := d.kernel.Frontends.Lookup(toKey(k), &now)
+		var now bpf.BalancerFrontend
+		err := d.kernel.Frontends.Lookup(entry.ToKey(k), &now)
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return true, nil
 		}
@@ -104,8 +121,8 @@ func (d *DataPlane) sameInKernel(k service.Key, h *programmed) (bool, error) {
 }
 
 // entryInKernel reads a frontend's entry.
-func (d *DataPlane) entryInKernel(h *programmed) (now balancerFrontend, err error) {
-	err = d.kernel.Frontends.Lookup(toKey(h.key), &now)
+func (d *DataPlane) entryInKernel(h *programmed) (now bpf.BalancerFrontend, err error) {
+	err = d.kernel.Frontends.Lookup(entry.ToKey(h.key), &now)
 	if err != nil || !h.key.Range() || h.key.Whole() {
 		return now, err
 	}
@@ -113,7 +130,7 @@ func (d *DataPlane) entryInKernel(h *programmed) (now balancerFrontend, err erro
 	if at < 0 || uint32(at) >= now.Ranges {
 		return now, ebpf.ErrKeyNotExist
 	}
-	var r balancerPortRange
+	var r bpf.BalancerPortRange
 	if err := d.kernel.PortRanges.Lookup(now.Range+uint32(at), &r); err != nil {
 		return now, err
 	}
@@ -136,9 +153,9 @@ type change struct {
 
 // plan finds numbers and room, and computes the ring.
 func (d *DataPlane) plan(f desired.Frontend, past addressRing) (*change, error) {
-	c := &change{before: d.programmed[f.Key], after: &programmed{key: f.Key, value: entryOf(f), ours: true}, requested: f}
+	c := &change{before: d.programmed[f.Key], after: &programmed{key: f.Key, value: entry.Of(f), ours: true}, requested: f}
 	if c.before != nil {
-		c.after.value.Flags |= synFlagsAfter(c.after.value.Flags, c.before.value.Flags)
+		c.after.value.Flags |= entry.KeepPressure(c.after.value.Flags, c.before.value.Flags)
 	}
 	if err := d.number(c, f.Backends); err != nil {
 		return c, err
@@ -171,13 +188,13 @@ func (d *DataPlane) plan(f desired.Frontend, past addressRing) (*change, error) 
 // follows reports whether the new ring takes the old one's place, is derived from it, and
 // uses the same server numbers.
 func (d *DataPlane) follows(c *change, slots uint32) bool {
-	return c.before != nil && hasHistory(c.after.value) && sameNumbers(c.before.members, c.after.members) && d.staysInPlace(c, slots)
+	return c.before != nil && entry.HasHistory(c.after.value) && sameNumbers(c.before.members, c.after.members) && d.staysInPlace(c, slots)
 }
 
 // previous returns the ring from which the new one is derived.
 func (d *DataPlane) previous(c *change, past addressRing) []ring.Slot {
 	switch {
-	case past != nil && hasHistory(c.after.value):
+	case past != nil && entry.HasHistory(c.after.value):
 		return past.numbered(c.after.members)
 	case c.before == nil:
 		return nil
@@ -289,8 +306,8 @@ func (d *DataPlane) abandon(c *change) {
 func (d *DataPlane) write(c *change) error {
 	v := c.after.value
 	if c.before == nil {
-		if err := errors.Join(zeroCPUs[balancerCounts](d.kernel.FrontendCounts, v.Id),
-			zeroCPUs[balancerSynCounts](d.kernel.SynCounts, v.Id)); err != nil {
+		if err := errors.Join(bpf.ZeroCPUs[bpf.BalancerCounts](d.kernel.FrontendCounts, v.Id),
+			bpf.ZeroCPUs[bpf.BalancerSynCounts](d.kernel.SynCounts, v.Id)); err != nil {
 			return err
 		}
 	}
@@ -347,7 +364,7 @@ func (d *DataPlane) commit(c *change) error {
 		return d.putVIP(k.VIP, before, before.with(c.after, c.before == nil))
 	}
 	c.after.value.Turn = d.turnOf(k)
-	if err := d.kernel.Frontends.Put(toKey(k), c.after.value); err != nil {
+	if err := d.kernel.Frontends.Put(entry.ToKey(k), c.after.value); err != nil {
 		return fmt.Errorf("write frontend: %w", err)
 	}
 	if c.before != nil {
@@ -448,7 +465,7 @@ func (d *DataPlane) remove(h *programmed) error {
 	before := d.vips[h.key.VIP]
 	after := before.without(h.key)
 	if !h.key.Range() {
-		if err := d.kernel.Frontends.Delete(toKey(h.key)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := d.kernel.Frontends.Delete(entry.ToKey(h.key)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 )
 
 // state is what the kernel has: as listed, and how much of everything is in use, which
@@ -178,7 +179,7 @@ func TestNoRoomForMembers(t *testing.T) {
 // to it then fails.
 func mapsOf(d *DataPlane) map[string]**ebpf.Map {
 	out := map[string]**ebpf.Map{}
-	v := reflect.ValueOf(&d.kernel.balancerMaps).Elem()
+	v := reflect.ValueOf(&d.kernel.BalancerMaps).Elem()
 	for i := range v.NumField() {
 		out[v.Type().Field(i).Name] = v.Field(i).Addr().Interface().(**ebpf.Map)
 	}
@@ -283,7 +284,7 @@ func TestHealsWhatWasRemoved(t *testing.T) {
 	d := n.open(t, config())
 	upsert(t, d, frontendBefore)
 	programmed, went := state(t, d), where(t, n, d)
-	must(t, d.kernel.Frontends.Delete(toKey(frontendBefore.Key)))
+	must(t, d.kernel.Frontends.Delete(entry.ToKey(frontendBefore.Key)))
 	if list, err := d.List(); err != nil || len(list) != 0 {
 		t.Errorf("lists %v, %v", list, err)
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/bpfload"
 	"github.com/fairlead/fairlead/internal/features"
@@ -32,7 +34,7 @@ type DataPlane struct {
 	kernel   kernelObjects
 	links    map[string]link.Link // by interface
 	reasons  []string             // of drops, by number
-	settings balancerSettings     // as the program has them
+	settings bpf.BalancerSettings // as the program has them
 	steps    string               // the pin of the program's table
 	missing  features.Missing     // optional features that the kernel does not support
 	generic  []features.Degraded  // interfaces without native XDP
@@ -179,7 +181,7 @@ func (d *DataPlane) SetSources(v4, v6 netip.Addr) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	next := d.settings
-	next.Own4.Word, next.Own6.Word = toAddr(v4).Word, toAddr(v6).Word
+	next.Own4.Word, next.Own6.Word = entry.ToAddr(v4).Word, entry.ToAddr(v6).Word
 	if err := d.putSettings(next); err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 // objects are the compiled programs of each component.
 var objects = map[features.Component]string{
-	features.Balancer:    "../../dataplane/xdp/balancer_bpfel.o",
+	features.Balancer:    "../../dataplane/xdp/bpf/balancer_bpfel.o",
 	features.DSRAgent:    "../../dataplane/dsr/server_bpfel.o",
 	features.SocketProxy: "../../dataplane/proxy/proxy_bpfel.o",
 	features.PacketProxy: "../../dataplane/proxy/packet/packet_bpfel.o",

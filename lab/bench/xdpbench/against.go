@@ -23,12 +23,11 @@ type Build struct {
 	Balancer, DSR []byte
 }
 
-// Paths of the objects, relative to the root of the repository.
-const (
-	balancerObject = "dataplane/xdp/balancer_bpfel.o"
-	dsrObject      = "lab/bench/xdpbench/server_bpfel.o"
-	// the path in revisions before the packages were grouped
-	formerDSRObject = "dataplane/xdp/xdpbench/server_bpfel.o"
+// Paths of the objects, relative to the root of the repository: now, and in revisions
+// before they moved.
+var (
+	balancerObjects = []string{"dataplane/xdp/bpf/balancer_bpfel.o", "dataplane/xdp/balancer_bpfel.o"}
+	dsrObjects      = []string{"lab/bench/xdpbench/server_bpfel.o", "dataplane/xdp/xdpbench/server_bpfel.o"}
 )
 
 // ReadBuild reads a build from a load balancer object file, from the root of a checkout,
@@ -44,17 +43,24 @@ func ReadBuild(ctx context.Context, from string) (*Build, error) {
 		read = func(object string) ([]byte, error) { return os.ReadFile(filepath.Join(from, object)) }
 		fallthrough
 	default:
-		if b.Balancer, err = read(balancerObject); err != nil {
-			break
-		}
-		if b.DSR, err = read(dsrObject); err != nil {
-			b.DSR, err = read(formerDSRObject)
+		if b.Balancer, err = readAny(read, balancerObjects); err == nil {
+			b.DSR, err = readAny(read, dsrObjects)
 		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--against: %q is no object file, no checkout and no revision: %w", from, err)
 	}
 	return b, nil
+}
+
+// readAny reads the first object that exists.
+func readAny(read func(string) ([]byte, error), objects []string) (object []byte, err error) {
+	for _, path := range objects {
+		if object, err = read(path); err == nil {
+			break
+		}
+	}
+	return object, err
 }
 
 func fromGit(ctx context.Context, revision, path string) ([]byte, error) {

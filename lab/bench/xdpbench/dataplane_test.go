@@ -92,7 +92,7 @@ func TestDataplaneAgainst(t *testing.T) {
 // A build is an object file, a checkout or a revision. Anything else is rejected with its
 // name in the error.
 func TestReadBuild(t *testing.T) {
-	object, err := ReadBuild(t.Context(), "../../../dataplane/xdp/balancer_bpfel.o")
+	object, err := ReadBuild(t.Context(), "../../../dataplane/xdp/bpf/balancer_bpfel.o")
 	if err != nil || len(object.Balancer) == 0 || object.DSR != nil {
 		t.Errorf("an object: %v", err)
 	}
@@ -128,8 +128,7 @@ func TestEveryGoalHasACase(t *testing.T) {
 	}
 }
 
-// A checkout from before the packages were grouped has the DSR agent's object in another
-// folder.
+// A checkout from before the packages were grouped has the objects in other folders.
 func TestReadFormerBuild(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"dataplane/xdp/balancer_bpfel.o": "balancer", "dataplane/xdp/xdpbench/server_bpfel.o": "dsr"} {

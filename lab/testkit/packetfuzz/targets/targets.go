@@ -38,7 +38,7 @@ type Entry struct {
 
 // All are the targets.
 var All = []Entry{
-	{"balancer", "bpf/balancer.c", "dataplane/xdp/balancer_bpfel.o", open(balancer.New)},
+	{"balancer", "bpf/balancer.c", "dataplane/xdp/bpf/balancer_bpfel.o", open(balancer.New)},
 	{"dsr", "bpf/server.c", "dataplane/dsr/server_bpfel.o", open(dsr.New)},
 	{"services", "bpf/proxy_tc.c", "dataplane/proxy/packet/packet_bpfel.o", open(services.New)},
 	{"sockets", "bpf/proxy.c", "dataplane/proxy/proxy_bpfel.o", open(sockets.New)},
