@@ -161,7 +161,7 @@ func TestDSRNAT(t *testing.T) {
 // pickFlow returns a client whose slot matches.
 func pickFlow(t *testing.T, d *DataPlane, f desired.Frontend, want func(ring.Slot) bool) string {
 	t.Helper()
-	slots := d.readRing(d.programmed[f.Key], nil)
+	slots := d.rings.Slots(d.programmed[f.Key].ring())
 	client := netip.MustParseAddrPort(clients[f.VIP.Is6()]).Addr()
 	for port := uint16(1024); port < 60000; port++ {
 		c := netip.AddrPortFrom(client, port)
@@ -215,7 +215,7 @@ func TestSecondChance(t *testing.T) {
 		upsert(t, d, f)
 		row{name: "all drain, new flow", in: fresh, verdict: drop, drop: "no-backend"}.check(t, n, d)
 		row{name: "all drain, older flow", in: older, verdict: redirect, out: func(p *packet) {
-			slots := d.readRing(d.programmed[f.Key], nil)
+			slots := d.rings.Slots(d.programmed[f.Key].ring())
 			slot := schedule.Maglev(slots, schedule.Flow{Client: netip.MustParseAddrPort(older.src), Key: f.Key})
 			p.dst = d.servers.addrOf(slot.Older[0]).String()
 			p.option = vips[v6] + " " + d.servers.addrOf(slot.Older[1]).String()

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/auth"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
+	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/features"
 )
@@ -214,8 +215,8 @@ func (d *DataPlane) load(old *predecessor) error {
 
 // loadObjects loads all of d.kernel, or a part of it.
 func (d *DataPlane) loadObjects(spec *ebpf.CollectionSpec, into any) error {
-	d.ringMemory.spec = spec.Maps[bpf.BalancerMapRings].InnerMap.Copy()
-	d.ringMemory.spec.Name = "rings"
+	segment := spec.Maps[bpf.BalancerMapRings].InnerMap.Copy()
+	segment.Name = "rings"
 	err := loadTogether(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: d.pins.Path("")}}, into)
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
 		return fmt.Errorf("%w: %w: remove %s (which stops forwarding) and start again", ErrLayout, err, d.pins.Path(""))
@@ -223,7 +224,7 @@ func (d *DataPlane) loadObjects(spec *ebpf.CollectionSpec, into any) error {
 	if err != nil {
 		return err
 	}
-	d.ringMemory.outer = d.kernel.Rings
+	d.rings = ringmap.New(ringmap.Maps{Rings: d.kernel.Rings, Chains: d.kernel.Chains, Segment: segment}, d.grace)
 	return d.openFlows(spec)
 }
 

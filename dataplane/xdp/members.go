@@ -80,6 +80,15 @@ func (ms members) ring() []ring.Member {
 	return all
 }
 
+// weights returns the members' weights.
+func (ms members) weights() map[ring.ID]uint32 {
+	all := make(map[ring.ID]uint32, len(ms))
+	for _, m := range ms {
+		all[m.id] = m.weight
+	}
+	return all
+}
+
 // writeMembers stores in the kernel which servers a frontend has.
 func (d *DataPlane) writeMembers(frontend uint32, ms []member) error {
 	if len(ms) == 0 {

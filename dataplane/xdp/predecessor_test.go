@@ -169,7 +169,7 @@ func TestTakeOverOfLayoutTwo(t *testing.T) {
 		t.Errorf("lists\n %s\nwant\n %s", got, want)
 	}
 	second := d.programmed[changed.Key].members.find(netip.MustParseAddrPort("[fd05::2]:9")).id
-	for i, s := range d.readRing(d.programmed[changed.Key], nil) {
+	for i, s := range d.rings.Slots(d.programmed[changed.Key].ring()) {
 		first := d.programmed[changed.Key].members.find(netip.MustParseAddrPort(servers[true])).id
 		if s.First == second && s.Older[0] != first || s.First != second && s.Older[0] != second {
 			t.Fatalf("slot %d has forgotten who owned it: %+v", i, s)

@@ -7,8 +7,10 @@ import (
 
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/alloc"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
+	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
 )
 
 // programmed is a frontend as programmed in the maps.
@@ -17,6 +19,10 @@ type programmed struct {
 	value   bpf.BalancerFrontend
 	members members
 	ours    bool // this process made its ring, from these members
+}
+
+func (h *programmed) ring() ringmap.Ring {
+	return ringmap.Ring{Entry: h.value, Protocol: h.key.Protocol}
 }
 
 // read makes the kernel's maps the source of truth: it reads what is programmed and which
@@ -45,17 +51,17 @@ func (d *DataPlane) readLocked() error {
 
 // readHeld reads the frontends, and returns the entries of whole addresses.
 func (d *DataPlane) readHeld() (map[netip.Addr]bpf.BalancerFrontend, error) {
-	if err := d.ringMemory.open(); err != nil {
+	if err := d.rings.Open(); err != nil {
 		return nil, err
 	}
 	frontends, wholes, err := d.readFrontends()
 	if err != nil {
 		return nil, err
 	}
-	d.ids = newPool("frontends (MaxFrontends, --max-frontends)", 0, d.kernel.FrontendCounts.MaxEntries(), d.grace)
+	d.ids = alloc.NewPool("frontends (MaxFrontends, --max-frontends)", 0, d.kernel.FrontendCounts.MaxEntries(), d.grace)
 	for _, h := range frontends {
-		d.ids.mark(h.value.Id)
-		if !d.ringMemory.mark(placeOf(h.value)) {
+		d.ids.Mark(h.value.Id)
+		if !d.rings.Mark(h.ring()) {
 			h.value.Slot, h.value.Slots = 0, 0 // the ring is missing: the next Upsert makes another
 		}
 	}
@@ -66,7 +72,11 @@ func (d *DataPlane) readHeld() (map[netip.Addr]bpf.BalancerFrontend, error) {
 		return nil, err
 	}
 	d.programmed = frontends
-	return wholes, d.learnChains(frontends)
+	all := make([]ringmap.Ring, 0, len(frontends))
+	for _, h := range frontends {
+		all = append(all, h.ring())
+	}
+	return wholes, d.rings.Learn(all, d.servers.shared)
 }
 
 // readFrontends reads the frontends, without members yet, and the entries of whole
@@ -162,7 +172,7 @@ func (d *DataPlane) repairServers() error {
 	t := &d.servers
 	for id, s := range t.byID {
 		if s.members > 0 {
-			t.numbers.mark(id)
+			t.numbers.Mark(id)
 			t.byKey[s.key] = s
 			continue
 		}
@@ -170,38 +180,6 @@ func (d *DataPlane) repairServers() error {
 		if err := d.endServer(s); err != nil {
 			return fmt.Errorf("xdp: %w", err)
 		}
-	}
-	return nil
-}
-
-// learnChains reads which slots use which chains, and the chains' owners.
-func (d *DataPlane) learnChains(frontends map[service.Key]*programmed) error {
-	d.chains = newChainTable(d.kernel.Chains.MaxEntries()-1, d.grace)
-	var named []uint32
-	for _, h := range frontends {
-		if !entry.HasChains(h.value) {
-			continue
-		}
-		for _, w := range d.ringMemory.at(placeOf(h.value)) {
-			if n := chainOf(w); d.chains.learn(n) {
-				named = append(named, n)
-			}
-		}
-	}
-	for _, n := range named {
-		var c bpf.BalancerChain
-		if err := d.kernel.Chains.Lookup(n, &c); err != nil {
-			return fmt.Errorf("xdp: read chain %d: %w", n, err)
-		}
-		var owners chainOwners
-		at := 0
-		for _, e := range entry.Owners(c) {
-			if s := d.servers.byKey[serverKey{addr: e}]; s != nil && at < len(owners) {
-				owners[at] = s.id
-				at++
-			}
-		}
-		d.chains.know(n, owners)
 	}
 	return nil
 }

@@ -109,9 +109,9 @@ func (r resized) ring(k service.Key) (addressRing, error) {
 	if h == nil {
 		return nil, nil
 	}
-	r.slots = r.readRing(h, r.slots)
-	all := make(addressRing, len(r.slots))
-	for i, s := range r.slots {
+	slots := r.rings.Slots(h.ring())
+	all := make(addressRing, len(slots))
+	for i, s := range slots {
 		for j, id := range append([]ring.ID{s.First}, s.Older[:]...) {
 			all[i][j] = r.servers.addrOf(id)
 		}

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"sync/atomic"
 
+	"github.com/fairlead/fairlead/core/ring"
+	"github.com/fairlead/fairlead/dataplane/xdp/alloc"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 	"github.com/fairlead/fairlead/internal/netorder"
@@ -35,7 +37,7 @@ type server struct {
 
 // serverTable is this process's copy of the servers map.
 type serverTable struct {
-	numbers     pool
+	numbers     alloc.Pool
 	byKey       map[serverKey]*server
 	byID        map[uint32]*server
 	generations []uint32 // of each number's last owner
@@ -44,7 +46,7 @@ type serverTable struct {
 
 func newServerTable(max uint32, rouse func() error) serverTable {
 	return serverTable{
-		numbers: newPool("backends (MaxBackends)", 1, max+1, rouse),
+		numbers: alloc.NewPool("backends (MaxBackends)", 1, max+1, rouse),
 		byKey:   map[serverKey]*server{}, byID: map[uint32]*server{},
 		generations: make([]uint32, max+1),
 	}
@@ -54,7 +56,7 @@ func newServerTable(max uint32, rouse func() error) serverTable {
 func (t *serverTable) take(k serverKey) (*server, error) {
 	s := t.byKey[k]
 	if s == nil {
-		id, err := t.numbers.take()
+		id, err := t.numbers.Take()
 		if err != nil {
 			return nil, err
 		}
@@ -73,7 +75,7 @@ func (t *serverTable) release(s *server) (last bool) {
 	}
 	delete(t.byKey, s.key)
 	delete(t.byID, s.id)
-	t.numbers.giveBack(s.id)
+	t.numbers.GiveBack(s.id)
 	return true
 }
 
@@ -83,6 +85,14 @@ func (t *serverTable) addrOf(id uint32) netip.AddrPort {
 		return s.key.addr
 	}
 	return netip.AddrPort{}
+}
+
+// shared returns the number of the stateless frontends' server, 0 if there is none.
+func (t *serverTable) shared(addr netip.AddrPort) ring.ID {
+	if s := t.byKey[serverKey{addr: addr}]; s != nil {
+		return s.id
+	}
+	return 0
 }
 
 // writeFresh writes the servers that no ring uses yet, and invalidates the state of their

@@ -116,7 +116,7 @@ func TestRingIsChangedInPlace(t *testing.T) {
 	}
 	f.RingSize = 1021
 	upsert(t, d, f)
-	was, words := d.programmed[f.Key].value, slices.Clone(d.ringMemory.at(placeOf(d.programmed[f.Key].value)))
+	was, words := d.programmed[f.Key].value, slices.Clone(d.rings.Words(d.programmed[f.Key].ring()))
 	f.Backends[7].Addr = netip.MustParseAddrPort("172.16.5.200:80")
 	f.Backends = service.SortBackends(f.Backends)
 	upsert(t, d, f)
@@ -124,7 +124,7 @@ func TestRingIsChangedInPlace(t *testing.T) {
 		t.Errorf("the entry is %+v, was %+v", now, was)
 	}
 	changed := 0
-	for i, w := range d.ringMemory.at(placeOf(was)) {
+	for i, w := range d.rings.Words(d.programmed[f.Key].ring()) {
 		if w != words[i] {
 			changed++
 		}
@@ -176,17 +176,13 @@ func TestSegmentsComeAndGo(t *testing.T) {
 	}
 	upsert(t, d, big(9))
 	f := big(9)
-	f.RingSize = int(d.ringMemory.spec.MaxEntries) + 1
+	f.RingSize = d.rings.MaxSlots() + 1
 	if err := d.Upsert(f); err == nil {
 		t.Error("a ring larger than a segment was taken")
 	}
 }
 
-func segmentsOf(d *DataPlane) (n int) {
-	for _, s := range d.ringMemory.segments {
-		if s != nil {
-			n++
-		}
-	}
-	return n
+func segmentsOf(d *DataPlane) int {
+	segments, _ := d.rings.Usage()
+	return segments
 }

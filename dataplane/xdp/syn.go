@@ -327,11 +327,11 @@ func (d *DataPlane) rewrite(h *programmed) error {
 		vip := d.vips[h.key.VIP]
 		at := slices.IndexFunc(vip.ranges, func(o *programmed) bool { return o.key == h.key })
 		var r bpf.BalancerPortRange
-		if err := d.kernel.PortRanges.Lookup(vip.place.first+uint32(at), &r); err != nil {
+		if err := d.kernel.PortRanges.Lookup(vip.place.First+uint32(at), &r); err != nil {
 			return err
 		}
 		r.F.Flags = v.Flags
-		return d.kernel.PortRanges.Put(vip.place.first+uint32(at), r)
+		return d.kernel.PortRanges.Put(vip.place.First+uint32(at), r)
 	}
 	v.Turn = d.turnOf(h.key)
 	return d.kernel.Frontends.Put(entry.ToKey(h.key), v)

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/alloc"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 )
@@ -21,7 +22,7 @@ type vip struct {
 	ports  int           // frontends of one port
 	whole  *programmed   // that of the whole address, or nil
 	ranges []*programmed // in the order of port_ranges: the first match applies
-	place  extent        // their location there
+	place  alloc.Extent  // their location there
 }
 
 func (v *vip) empty() bool { return v.ports == 0 && v.whole == nil && len(v.ranges) == 0 }
@@ -67,7 +68,7 @@ func (v *vip) entry() (e bpf.BalancerFrontend) {
 	if v.whole != nil {
 		e = v.whole.value
 	}
-	e.Ranges, e.Range = v.place.n, v.place.first
+	e.Ranges, e.Range = v.place.N, v.place.First
 	return e
 }
 
@@ -90,7 +91,7 @@ func (d *DataPlane) putVIP(addr netip.Addr, before, after *vip) (err error) {
 		return fmt.Errorf("write VIP %s: %w", addr, err)
 	}
 	if before.place != after.place {
-		d.ranges.giveBack(before.place)
+		d.ranges.GiveBack(before.place)
 	}
 	if d.vips[addr] == nil {
 		d.bits.set(addr)
@@ -105,7 +106,7 @@ func (d *DataPlane) dropVIP(addr netip.Addr, before *vip) error {
 	if err := d.removeVIP(addr); err != nil {
 		return err
 	}
-	d.ranges.giveBack(before.place)
+	d.ranges.GiveBack(before.place)
 	delete(d.vips, addr)
 	return nil
 }
@@ -121,33 +122,33 @@ func (d *DataPlane) removeVIP(addr netip.Addr) error {
 // maxRanges is RANGES_MAX in bpf/balancer/frontend.h.
 const maxRanges = 1024
 
-func (d *DataPlane) takeRanges(n uint32) (extent, error) {
+func (d *DataPlane) takeRanges(n uint32) (alloc.Extent, error) {
 	if n == 0 {
-		return extent{}, nil
+		return alloc.Extent{}, nil
 	}
 	if n > maxRanges {
-		return extent{}, fmt.Errorf("the VIP already has the maximum of %d port ranges", maxRanges)
+		return alloc.Extent{}, fmt.Errorf("the VIP already has the maximum of %d port ranges", maxRanges)
 	}
-	if e, ok := d.ranges.take(n); ok {
+	if e, ok := d.ranges.Take(n); ok {
 		return e, nil
 	}
-	if len(d.ranges.resting) > 0 {
+	if d.ranges.Resting() {
 		if err := d.grace(); err != nil {
-			return extent{}, err
+			return alloc.Extent{}, err
 		}
-		if e, ok := d.ranges.take(n); ok {
+		if e, ok := d.ranges.Take(n); ok {
 			return e, nil
 		}
 	}
-	return extent{}, fmt.Errorf("no %d contiguous free port range entries: raise MaxFrontends", n)
+	return alloc.Extent{}, fmt.Errorf("no %d contiguous free port range entries: raise MaxFrontends", n)
 }
 
 // writeRanges writes a VIP's ranges to after's place. Those that stay keep their turns.
 func (d *DataPlane) writeRanges(before, after *vip) error {
 	turns := map[uint32]uint32{}
-	for i := range before.place.n {
+	for i := range before.place.N {
 		var old bpf.BalancerPortRange
-		if err := d.kernel.PortRanges.Lookup(before.place.first+i, &old); err != nil {
+		if err := d.kernel.PortRanges.Lookup(before.place.First+i, &old); err != nil {
 			return fmt.Errorf("read port ranges: %w", err)
 		}
 		turns[old.F.Id] = old.F.Turn
@@ -155,7 +156,7 @@ func (d *DataPlane) writeRanges(before, after *vip) error {
 	for i, h := range after.ranges {
 		r := bpf.BalancerPortRange{First: h.key.Port, Last: h.key.Last, Proto: uint8(h.key.Protocol), F: h.value}
 		r.F.Turn = turns[h.value.Id]
-		if err := d.kernel.PortRanges.Put(after.place.first+uint32(i), r); err != nil {
+		if err := d.kernel.PortRanges.Put(after.place.First+uint32(i), r); err != nil {
 			return fmt.Errorf("write port ranges: %w", err)
 		}
 	}
@@ -183,11 +184,11 @@ func (d *DataPlane) repairVIPs(frontends map[service.Key]*programmed, have map[n
 		}
 		d.vips[k.VIP] = v.with(h, true)
 	}
-	d.ranges = extents{free: []extent{{0, d.kernel.PortRanges.MaxEntries()}}}
+	d.ranges = alloc.NewExtents(d.kernel.PortRanges.MaxEntries())
 	for addr, v := range d.vips {
 		if e, ok := have[addr]; ok {
-			v.place = extent{e.Range, e.Ranges}
-			d.ranges.mark(v.place)
+			v.place = alloc.Extent{First: e.Range, N: e.Ranges}
+			d.ranges.Mark(v.place)
 			continue
 		}
 		if err := d.kernel.Frontends.Put(entry.ToKey(entry.Whole(addr)), v.entry()); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
+	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
 )
 
 // Upsert implements dataplane.DataPlane:
@@ -69,8 +70,8 @@ func (d *DataPlane) check(f desired.Frontend) error {
 	if len(f.Backends) == 0 {
 		return fmt.Errorf("%s: no backends: delete a frontend that has none", f.Key)
 	}
-	if f.RingSize < 0 || f.RingSize > int(d.ringMemory.spec.MaxEntries) {
-		return fmt.Errorf("%s: ring size %d: want at most %d", f.Key, f.RingSize, d.ringMemory.spec.MaxEntries)
+	if f.RingSize < 0 || f.RingSize > d.rings.MaxSlots() {
+		return fmt.Errorf("%s: ring size %d: want at most %d", f.Key, f.RingSize, d.rings.MaxSlots())
 	}
 	if what := entry.Unsupported(f, d.config.SourceV4, d.config.SourceV6); what != "" {
 		return dataplane.Unsupported(f.Key, what)
@@ -117,7 +118,7 @@ func (d *DataPlane) sameInKernel(k service.Key, h *programmed) (bool, error) {
 	if now.Turn, now.Ranges, now.Range = h.value.Turn, 0, 0; now != h.value {
 		return false, nil
 	}
-	return d.ringMemory.has(placeOf(h.value))
+	return d.rings.InKernel(h.ring())
 }
 
 // entryInKernel reads a frontend's entry.
@@ -146,9 +147,9 @@ type change struct {
 	after  *programmed
 	// inPlace reports that the new ring overwrites the old one.
 	inPlace   bool
-	words     []uint64         // the new ring, if it is elsewhere
-	changed   []slotWord       // its changed slots, if in place
-	requested desired.Frontend // for the guard
+	words     []uint64           // the new ring, if it is elsewhere
+	changed   []ringmap.SlotWord // its changed slots, if in place
+	requested desired.Frontend   // for the guard
 }
 
 // plan finds numbers and room, and computes the ring.
@@ -166,14 +167,14 @@ func (d *DataPlane) plan(f desired.Frontend, past addressRing) (*change, error) 
 	}
 	if past == nil && d.follows(c, uint32(f.RingSize)) {
 		var before []ring.Member
-		if c.before.ours && d.chains.lacking == 0 { // else slots have incomplete chains
+		if c.before.ours && d.rings.Lacking() == 0 { // else slots have incomplete chains
 			before = c.before.members.ring()
 		}
 		next, err := d.builder.Next(f.RingSize, c.after.members.ring(), before, true)
 		if err != nil {
 			return c, err
 		}
-		c.changed = d.follow(c.after, allStay(c.before.members, c.after.members), next)
+		c.changed = d.rings.Follow(c.after.ring(), allStay(c.before.members, c.after.members), next)
 		return c, nil
 	}
 	slots, err := d.builder.For(f.Scheduler, d.previous(c, past), f.RingSize, c.after.members.ring(), nil)
@@ -199,10 +200,7 @@ func (d *DataPlane) previous(c *change, past addressRing) []ring.Slot {
 	case c.before == nil:
 		return nil
 	}
-	prev := d.readRing(c.before, d.slots)
-	if prev != nil {
-		d.slots = prev
-	}
+	prev := d.rings.Slots(c.before.ring())
 	renumber(prev, c.before.members, c.after.members)
 	return prev
 }
@@ -213,7 +211,7 @@ func (d *DataPlane) number(c *change, backends []service.Backend) (err error) {
 	var known members
 	if c.before != nil {
 		v.Id, known = c.before.value.Id, c.before.members
-	} else if v.Id, err = d.ids.take(); err != nil {
+	} else if v.Id, err = d.ids.Take(); err != nil {
 		v.Id = noID
 		return err
 	}
@@ -247,45 +245,26 @@ func (d *DataPlane) staysInPlace(c *change, slots uint32) bool {
 	}
 	was := c.before.value
 	v.Segment, v.Slot, v.Turn = was.Segment, was.Slot, was.Turn
-	c.inPlace = *v == was && d.ringMemory.at(placeOf(was)) != nil
+	c.inPlace = *v == was && d.rings.Words(c.before.ring()) != nil
 	return c.inPlace
 }
 
 // place finds room for the ring, unless it stays in place.
-func (d *DataPlane) place(c *change, slots []ring.Slot) error {
-	v := &c.after.value
-	if d.staysInPlace(c, uint32(len(slots))) {
-		c.changed = d.differing(c.after, d.ringMemory.at(placeOf(*v)), d.layRing(c.after, slots))
-		return nil
+func (d *DataPlane) place(c *change, slots []ring.Slot) (err error) {
+	stays := d.staysInPlace(c, uint32(len(slots)))
+	if !stays {
+		v := &c.after.value
+		if v.Segment, v.Slot, err = d.rings.Take(v.Slots); err != nil {
+			return err
+		}
 	}
-	p, err := d.takePlace(v.Slots)
-	if err != nil {
-		return err
+	words := d.rings.Lay(c.after.ring(), slots, c.after.members.weights())
+	if stays {
+		c.changed = d.rings.Differing(c.after.ring(), words)
+	} else {
+		c.words = words
 	}
-	v.Segment, v.Slot = p.segment, p.first
-	c.words = d.layRing(c.after, slots)
 	return nil
-}
-
-// takePlace finds room for n slots, and makes room if necessary.
-func (d *DataPlane) takePlace(n uint32) (place, error) {
-	if n == 0 {
-		return place{}, nil
-	}
-	p, ok := d.ringMemory.take(n)
-	if !ok && d.ringMemory.resting() {
-		if err := d.grace(); err != nil {
-			return p, err
-		}
-		p, ok = d.ringMemory.take(n)
-	}
-	if !ok {
-		if err := d.ringMemory.grow(); err != nil {
-			return p, err
-		}
-		p, _ = d.ringMemory.take(n)
-	}
-	return p, nil
 }
 
 // noID marks a frontend without an id.
@@ -295,7 +274,7 @@ const noID = ^uint32(0)
 func (d *DataPlane) abandon(c *change) {
 	v := c.after.value
 	if c.before == nil && v.Id != noID {
-		d.ids.giveBack(v.Id)
+		d.ids.GiveBack(v.Id)
 	}
 	for _, m := range c.after.members {
 		d.servers.release(m.server)
@@ -319,7 +298,7 @@ func (d *DataPlane) write(c *change) error {
 	if err := d.writeFresh(); err != nil {
 		return err
 	}
-	if err := d.chains.write(d.kernel.Chains, d.servers.addrOf); err != nil {
+	if err := d.rings.WriteChains(d.servers.addrOf); err != nil {
 		return err
 	}
 	fresh := c.fresh()
@@ -328,7 +307,7 @@ func (d *DataPlane) write(c *change) error {
 	}
 	d.memberCount += len(fresh)
 	if !c.inPlace {
-		d.ringMemory.write(placeOf(v), c.words)
+		d.rings.Put(c.after.ring(), c.words)
 	}
 	d.admitNAT(c.after)
 	return nil
@@ -351,7 +330,7 @@ func (d *DataPlane) commit(c *change) error {
 	before := d.vips[k.VIP]
 	if c.inPlace {
 		d.vips[k.VIP] = before.with(c.after, c.before == nil)
-		d.releaseChains(c.after.value, d.ringMemory.change(placeOf(c.after.value), c.changed))
+		d.rings.Change(c.after.ring(), c.changed)
 		return nil
 	}
 	if err := d.countNAT(c.after, 1); err != nil {
@@ -407,19 +386,12 @@ func (d *DataPlane) settle(c *change) error {
 		return err
 	}
 	if !c.inPlace {
-		d.releaseRing(c.before)
+		d.rings.Release(c.before.ring())
 		if err := d.countNAT(c.before, -1); err != nil {
 			return err
 		}
 	}
 	return d.releaseMembers(c.before, c.after.members)
-}
-
-// releaseRing releases a frontend's ring.
-func (d *DataPlane) releaseRing(h *programmed) {
-	p := placeOf(h.value)
-	d.releaseChains(h.value, d.ringMemory.at(p))
-	d.ringMemory.giveBack(p)
 }
 
 // releaseMembers removes the servers of a frontend that are not in after, and ends those
@@ -482,7 +454,7 @@ func (d *DataPlane) remove(h *programmed) error {
 	default:
 		d.vips[h.key.VIP] = after
 	}
-	d.releaseRing(h)
+	d.rings.Release(h.ring())
 	if err := d.countNAT(h, -1); err != nil {
 		return err
 	}
@@ -491,19 +463,18 @@ func (d *DataPlane) remove(h *programmed) error {
 			return err
 		}
 	}
-	d.ids.giveBack(h.value.Id)
+	d.ids.GiveBack(h.value.Id)
 	return d.releaseMembers(h, nil)
 }
 
 // grace waits until all packets that were in flight are done, and wakes everything that
 // rests.
 func (d *DataPlane) grace() error {
-	if err := d.ringMemory.wait(); err != nil {
+	if err := d.rings.Wait(); err != nil {
 		return err
 	}
-	d.ids.wake()
-	d.servers.numbers.wake()
-	d.chains.numbers.wake()
-	d.ranges.wake()
-	return d.ringMemory.wake()
+	d.ids.Wake()
+	d.servers.numbers.Wake()
+	d.ranges.Wake()
+	return d.rings.Wake()
 }

@@ -2,9 +2,8 @@ package xdp
 
 import (
 	"fmt"
-	mathbits "math/bits"
+	"math/bits"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -31,30 +30,18 @@ func state(t *testing.T, d *DataPlane) string {
 	}
 	_, vips, err := d.readFrontends()
 	must(t, err)
-	bits := 0
+	set := 0
 	for _, w := range d.bits.words {
-		bits += mathbits.OnesCount64(w)
+		set += bits.OnesCount64(w)
 	}
-	return fmt.Sprintf("%s VIPs %d bits %d servers %d members %d slots %d ranges %d", show(list...), len(vips), bits,
-		len(servers.byID), members, takenSlots(d), d.kernel.PortRanges.MaxEntries()-unused(d.ranges))
+	return fmt.Sprintf("%s VIPs %d bits %d servers %d members %d slots %d ranges %d", show(list...), len(vips), set,
+		len(servers.byID), members, takenSlots(d), d.ranges.Taken())
 }
 
 // takenSlots counts the slots that some frontend has.
-func takenSlots(d *DataPlane) (n uint32) {
-	for _, s := range d.ringMemory.segments {
-		if s != nil {
-			n += uint32(len(s.words)) - unused(s.extents)
-		}
-	}
-	return n
-}
-
-// unused counts the positions that are free or resting.
-func unused(x extents) (n uint32) {
-	for _, e := range slices.Concat(x.free, x.resting) {
-		n += e.n
-	}
-	return n
+func takenSlots(d *DataPlane) uint32 {
+	_, slots := d.rings.Usage()
+	return slots
 }
 
 // show prints whole frontends, not only their keys, as fmt would.
@@ -296,35 +283,5 @@ func TestHealsWhatWasRemoved(t *testing.T) {
 	upsert(t, d, frontendBefore)
 	if got := where(t, n, d); got != went {
 		t.Error("the ring did not come back")
-	}
-}
-
-func TestNumbersAreGivenBack(t *testing.T) {
-	var p pool
-	roused := 0
-	p = newPool("things", 1, 4, func() error { roused++; p.wake(); return nil })
-	take := func(want uint32) {
-		t.Helper()
-		if got, err := p.take(); err != nil || got != want {
-			t.Errorf("took %d, %v; want %d", got, err, want)
-		}
-	}
-	p.mark(2)
-	take(1)
-	take(3)
-	if _, err := p.take(); err == nil || !strings.Contains(err.Error(), "3 things") || roused != 0 {
-		t.Errorf("a fourth: %v, roused %d times", err, roused)
-	}
-	p.giveBack(3)
-	p.giveBack(2)
-	take(2) // it must wait only now
-	if roused != 1 {
-		t.Errorf("roused %d times", roused)
-	}
-	p.giveBack(1)
-	take(3)
-	take(1)
-	if roused != 2 {
-		t.Errorf("roused %d times", roused)
 	}
 }

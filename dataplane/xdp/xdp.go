@@ -17,8 +17,10 @@ import (
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/xdp/alloc"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
+	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/bpfload"
 	"github.com/fairlead/fairlead/internal/features"
@@ -56,17 +58,12 @@ type DataPlane struct {
 	memberCount int
 	vips        map[netip.Addr]*vip
 	bits        vipBits
-	ids         pool // of frontends
+	ids         alloc.Pool // of frontends
 	servers     serverTable
-	chains      chainTable
-	ringMemory  ringMemory
+	rings       *ringmap.Rings
 	builder     *ring.Builder
-	slots       []ring.Slot // memory for the previous ring,
-	words       []uint64    // for the next one,
-	moving      [][]movedSlot
-	changed     []slotWord // and for their differences
-	ranges      extents    // of port_ranges
-	nats        int        // frontends with nat
+	ranges      alloc.Extents // of port_ranges
+	nats        int           // frontends with nat
 	flows       flowTable
 	synError    error // why frontends cannot be protected
 	// stale reports that a call has failed halfway: the next one first reads the
@@ -205,7 +202,7 @@ func (d *DataPlane) letGo() error {
 	d.macs.close()
 	d.stopWatchingSYN()
 	d.macs = nil
-	return errors.Join(d.orphans.close(), d.bits.close(), d.ringMemory.close(), d.closeFlows(), d.kernel.Close())
+	return errors.Join(d.orphans.close(), d.bits.close(), d.rings.Close(), d.closeFlows(), d.kernel.Close())
 }
 
 // Detach removes the data plane from the kernel: the programs from the interfaces, and

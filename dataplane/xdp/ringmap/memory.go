@@ -1,4 +1,4 @@
-package xdp
+package ringmap
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/dataplane/xdp/alloc"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 )
 
@@ -15,20 +16,18 @@ type segment struct {
 	kernel *ebpf.Map
 	id     ebpf.MapID
 	words  []uint64
-	extents
+	alloc.Extents
 }
 
 // place is the location of a ring.
 type place struct {
 	segment uint32
-	extent
+	alloc.Extent
 }
 
-func placeOf(v bpf.BalancerFrontend) place { return place{v.Segment, extent{v.Slot, v.Slots}} }
-
-// ringMemory is the memory of all rings. Segments are created on demand, and freed when
+// memory is that of all rings. Segments are created on demand, and freed when
 // they are empty.
-type ringMemory struct {
+type memory struct {
 	outer    *ebpf.Map
 	spec     *ebpf.MapSpec // of a segment
 	segments []*segment    // by index in outer; nil if absent
@@ -43,7 +42,7 @@ func chainOf(word uint64) uint32 { return uint32(word >> 32) }
 
 // open maps the kernel's segments, with nothing allocated, and ensures that there is at
 // least one. It may be called again.
-func (m *ringMemory) open() error {
+func (m *memory) open() error {
 	if m.segments == nil {
 		m.segments = make([]*segment, m.outer.MaxEntries())
 	}
@@ -60,14 +59,14 @@ func (m *ringMemory) open() error {
 	return nil
 }
 
-func (m *ringMemory) openSegment(i uint32) error {
+func (m *memory) openSegment(i uint32) error {
 	id, err := m.idOf(i)
 	if err != nil {
 		return err
 	}
 	if s := m.segments[i]; s != nil {
 		if s.id == id {
-			s.extents = m.wholeSegment()
+			s.Extents = m.wholeSegment()
 			return nil
 		}
 		m.segments[i] = nil
@@ -86,7 +85,7 @@ func (m *ringMemory) openSegment(i uint32) error {
 }
 
 // idOf returns the id of a segment's map in the kernel, 0 if absent.
-func (m *ringMemory) idOf(i uint32) (ebpf.MapID, error) {
+func (m *memory) idOf(i uint32) (ebpf.MapID, error) {
 	var id uint32
 	if err := m.outer.Lookup(i, &id); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return 0, err
@@ -95,20 +94,20 @@ func (m *ringMemory) idOf(i uint32) (ebpf.MapID, error) {
 }
 
 // has reports whether a place exists for the program.
-func (m *ringMemory) has(p place) (bool, error) {
-	if p.n == 0 {
+func (m *memory) has(p place) (bool, error) {
+	if p.N == 0 {
 		return true, nil
 	}
 	id, err := m.idOf(p.segment)
 	return err == nil && m.at(p) != nil && m.segments[p.segment].id == id, err
 }
 
-func (m *ringMemory) wholeSegment() extents {
-	return extents{free: []extent{{0, m.spec.MaxEntries}}}
+func (m *memory) wholeSegment() alloc.Extents {
+	return alloc.NewExtents(m.spec.MaxEntries)
 }
 
 // hold maps a segment's memory.
-func (m *ringMemory) hold(i uint32, inner *ebpf.Map) error {
+func (m *memory) hold(i uint32, inner *ebpf.Map) error {
 	info, err := inner.Info()
 	if err != nil {
 		return errors.Join(err, inner.Close())
@@ -118,13 +117,13 @@ func (m *ringMemory) hold(i uint32, inner *ebpf.Map) error {
 	if err != nil {
 		return errors.Join(err, inner.Close())
 	}
-	m.segments[i] = &segment{kernel: inner, id: id, words: words, extents: m.wholeSegment()}
+	m.segments[i] = &segment{kernel: inner, id: id, words: words, Extents: m.wholeSegment()}
 	return nil
 }
 
 // grow creates more segments: several at a time, because the kernel waits for all packets
 // in flight at each addition.
-func (m *ringMemory) grow() error {
+func (m *memory) grow() error {
 	var free []uint32
 	for i, s := range m.segments {
 		if s == nil {
@@ -163,12 +162,12 @@ func closeAll(maps []*ebpf.Map) error {
 }
 
 // take allocates n contiguous slots from the existing segments.
-func (m *ringMemory) take(n uint32) (place, bool) {
+func (m *memory) take(n uint32) (place, bool) {
 	for i, s := range m.segments {
 		if s == nil {
 			continue
 		}
-		if e, ok := s.take(n); ok {
+		if e, ok := s.Take(n); ok {
 			return place{uint32(i), e}, true
 		}
 	}
@@ -176,19 +175,19 @@ func (m *ringMemory) take(n uint32) (place, bool) {
 }
 
 // mark takes exactly this place, and reports whether it existed and was free.
-func (m *ringMemory) mark(p place) bool {
-	return p.n == 0 || m.at(p) != nil && m.segments[p.segment].mark(p.extent)
+func (m *memory) mark(p place) bool {
+	return p.N == 0 || m.at(p) != nil && m.segments[p.segment].Mark(p.Extent)
 }
 
-func (m *ringMemory) giveBack(p place) {
+func (m *memory) giveBack(p place) {
 	if m.at(p) != nil {
-		m.segments[p.segment].giveBack(p.extent)
+		m.segments[p.segment].GiveBack(p.Extent)
 	}
 }
 
-func (m *ringMemory) resting() bool {
+func (m *memory) resting() bool {
 	for _, s := range m.segments {
-		if s != nil && len(s.extents.resting) > 0 {
+		if s != nil && s.Resting() {
 			return true
 		}
 	}
@@ -196,14 +195,14 @@ func (m *ringMemory) resting() bool {
 }
 
 // wake makes resting slots available again, and frees the empty segments except one.
-func (m *ringMemory) wake() error {
+func (m *memory) wake() error {
 	kept := false
 	for i, s := range m.segments {
 		if s == nil {
 			continue
 		}
-		s.wake()
-		if len(s.free) != 1 || s.free[0].n != m.spec.MaxEntries {
+		s.Wake()
+		if s.Taken() > 0 {
 			continue
 		}
 		if !kept {
@@ -224,7 +223,7 @@ func (m *ringMemory) wake() error {
 // wait returns when all packets that were in flight at the call are done. The kernel
 // waits for them after a change to a map of maps, so a segment is replaced by itself
 // (kernel/bpf/syscall.c, maybe_wait_bpf_programs).
-func (m *ringMemory) wait() error {
+func (m *memory) wait() error {
 	for i, s := range m.segments {
 		if s == nil {
 			continue
@@ -238,25 +237,25 @@ func (m *ringMemory) wait() error {
 }
 
 // at returns the slots of a place, nil if it does not exist.
-func (m *ringMemory) at(p place) []uint64 {
+func (m *memory) at(p place) []uint64 {
 	if int(p.segment) >= len(m.segments) || m.segments[p.segment] == nil {
 		return nil
 	}
 	words := m.segments[p.segment].words
-	if uint64(p.first)+uint64(p.n) > uint64(len(words)) {
+	if uint64(p.First)+uint64(p.N) > uint64(len(words)) {
 		return nil
 	}
-	return words[p.first:p.end()]
+	return words[p.First:p.End()]
 }
 
-// slotWord is a new word for a slot of a ring.
-type slotWord struct {
+// SlotWord is a new word for a slot of a ring.
+type SlotWord struct {
 	slot uint32
 	word uint64
 }
 
 // write sets the slots of a place that no packet looks up.
-func (m *ringMemory) write(p place, words []uint64) {
+func (m *memory) write(p place, words []uint64) {
 	now := m.at(p)
 	for i, w := range words {
 		atomic.StoreUint64(&now[i], w)
@@ -265,7 +264,7 @@ func (m *ringMemory) write(p place, words []uint64) {
 
 // change sets some slots one after the other: traffic sees each either before or after
 // the change. It returns the replaced words.
-func (m *ringMemory) change(p place, changed []slotWord) (replaced []uint64) {
+func (m *memory) change(p place, changed []SlotWord) (replaced []uint64) {
 	now := m.at(p)
 	replaced = make([]uint64, len(changed))
 	for i, c := range changed {
@@ -279,7 +278,7 @@ func (s *segment) close() error {
 	return errors.Join(bpf.UnmapMemory(s.words), s.kernel.Close())
 }
 
-func (m *ringMemory) close() error {
+func (m *memory) close() error {
 	var errs []error
 	for _, s := range m.segments {
 		if s != nil {

@@ -1,4 +1,4 @@
-package xdp
+package ringmap
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/core/ring"
+	"github.com/fairlead/fairlead/dataplane/xdp/alloc"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 )
@@ -18,7 +19,7 @@ type chainOwners = [ring.Depth]ring.ID
 // chainTable stores each chain once, regardless of the number of slots that use it. If it
 // is full, slots get shorter chains, or none.
 type chainTable struct {
-	numbers pool
+	numbers alloc.Pool
 	byOwner map[chainOwners]uint32
 	owners  []chainOwners // by number
 	slots   []uint32      // number of slots that use it, by number
@@ -31,7 +32,7 @@ type chainTable struct {
 // newChainTable returns an empty table with numbers from 1 to max.
 func newChainTable(max uint32, rouse func() error) chainTable {
 	return chainTable{
-		numbers: newPool("chains (MaxChains)", 1, max+1, rouse),
+		numbers: alloc.NewPool("chains (MaxChains)", 1, max+1, rouse),
 		byOwner: map[chainOwners]uint32{},
 		owners:  make([]chainOwners, max+1),
 		slots:   make([]uint32, max+1),
@@ -70,7 +71,7 @@ func (t *chainTable) number(owners chainOwners) (uint32, bool) {
 	if n, ok := t.byOwner[owners]; ok {
 		return n, true
 	}
-	n, err := t.numbers.take()
+	n, err := t.numbers.Take()
 	if err != nil {
 		return 0, false
 	}
@@ -88,7 +89,7 @@ func (t *chainTable) release(n uint32) {
 		if t.byOwner[t.owners[n]] == n {
 			delete(t.byOwner, t.owners[n])
 		}
-		t.numbers.giveBack(n)
+		t.numbers.GiveBack(n)
 	}
 }
 
@@ -103,7 +104,7 @@ func (t *chainTable) learn(n uint32) bool {
 
 // know sets the owners of a chain found by learn.
 func (t *chainTable) know(n uint32, owners chainOwners) {
-	t.numbers.mark(n)
+	t.numbers.Mark(n)
 	t.owners[n] = owners
 	if _, twice := t.byOwner[owners]; !twice {
 		t.byOwner[owners] = n

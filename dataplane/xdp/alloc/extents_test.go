@@ -1,4 +1,4 @@
-package xdp
+package alloc
 
 import (
 	"math/rand/v2"
@@ -21,8 +21,8 @@ func (x twinExtents) firstFit(n int) (int, bool) {
 	return 0, false
 }
 
-func (x twinExtents) set(e extent, state byte) {
-	for i := e.first; i < e.end(); i++ {
+func (x twinExtents) set(e Extent, state byte) {
+	for i := e.First; i < e.End(); i++ {
 		x[i] = state
 	}
 }
@@ -30,15 +30,15 @@ func (x twinExtents) set(e extent, state byte) {
 func TestExtentsMatchTheTwin(t *testing.T) {
 	const places = 200
 	rng := rand.New(rand.NewPCG(1, 2))
-	x, twin := extents{free: []extent{{0, places}}}, make(twinExtents, places)
-	var taken []extent
+	x, twin := NewExtents(places), make(twinExtents, places)
+	var taken []Extent
 	refused, marked := 0, 0
 	for range 20000 {
 		switch n := 1 + rng.IntN(30); rng.IntN(8) {
 		case 0, 1, 2:
 			at, fits := twin.firstFit(n)
-			e, ok := x.take(uint32(n))
-			if ok != fits || ok && int(e.first) != at {
+			e, ok := x.Take(uint32(n))
+			if ok != fits || ok && int(e.First) != at {
 				t.Fatalf("took %v, %v; the first fit is %d, %v", e, ok, at, fits)
 			}
 			if !ok {
@@ -48,12 +48,12 @@ func TestExtentsMatchTheTwin(t *testing.T) {
 			twin.set(e, 1)
 			taken = append(taken, e)
 		case 3:
-			e := extent{uint32(rng.IntN(places - n)), uint32(n)}
+			e := Extent{uint32(rng.IntN(places - n)), uint32(n)}
 			free := true
-			for i := e.first; i < e.end(); i++ {
+			for i := e.First; i < e.End(); i++ {
 				free = free && twin[i] == 0
 			}
-			if x.mark(e) != free {
+			if x.Mark(e) != free {
 				t.Fatalf("marked %v: want %v", e, free)
 			}
 			if free {
@@ -64,12 +64,12 @@ func TestExtentsMatchTheTwin(t *testing.T) {
 		case 4, 5, 6:
 			if len(taken) > 0 {
 				i := rng.IntN(len(taken))
-				x.giveBack(taken[i])
+				x.GiveBack(taken[i])
 				twin.set(taken[i], 2)
 				taken = append(taken[:i], taken[i+1:]...)
 			}
 		case 7:
-			x.wake()
+			x.Wake()
 			for i, state := range twin {
 				if state == 2 {
 					twin[i] = 0
@@ -81,10 +81,10 @@ func TestExtentsMatchTheTwin(t *testing.T) {
 		t.Errorf("only %d refused, %d marked", refused, marked)
 	}
 	for _, e := range taken {
-		x.giveBack(e)
+		x.GiveBack(e)
 	}
-	x.wake()
-	if len(x.free) != 1 || x.free[0] != (extent{0, places}) {
+	x.Wake()
+	if len(x.free) != 1 || x.free[0] != (Extent{0, places}) {
 		t.Errorf("all given back: %v", x.free)
 	}
 }
