@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/dataplane/ipvs"
-	"github.com/fairlead/fairlead/dataplane/xdp"
+	"github.com/fairlead/fairlead/dataplane/xdp/device"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/tc"
 )
@@ -30,7 +30,7 @@ func Node(folder string) error {
 	}
 	var errs []error
 	for _, d := range dirs {
-		errs = append(errs, xdp.RestoreOffloads(d), endLinks(d))
+		errs = append(errs, device.RestoreAll(d), endLinks(d))
 	}
 	errs = append(errs, tc.RemoveFilters(), removeIPVS(), os.RemoveAll(folder), letGo(dirs))
 	return errors.Join(errs...)

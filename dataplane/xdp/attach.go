@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/dataplane/xdp/device"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/features"
 )
@@ -23,7 +24,7 @@ var ErrOccupied = errors.New("interface has another XDP program")
 const linkPrefix = "link_"
 
 // linkPin returns the name of an interface's pinned link.
-func linkPin(name string) string { return linkPrefix + pinWord(name) }
+func linkPin(name string) string { return linkPrefix + device.PinWord(name) }
 
 // attach attaches the program to every interface, replacing a predecessor's if there is
 // one, and detaches it from all others. Links of another layout, in a separate directory,
@@ -63,7 +64,7 @@ func (d *DataPlane) openTxPorts() error {
 		if err != nil {
 			return fmt.Errorf("xdp: interface %s: %w", name, err)
 		}
-		members, err := membersOf(nic)
+		members, err := device.Members(nic)
 		if err != nil {
 			return fmt.Errorf("xdp: interface %s: %w", name, err)
 		}
@@ -140,7 +141,7 @@ func (d *DataPlane) attachOne(name string) (string, error) {
 	}
 	reason := ""
 	if taken {
-		reason = cmp.Or(losesNative(nic), "as a predecessor left it")
+		reason = cmp.Or(device.LosesNative(nic), "as a predecessor left it")
 	} else {
 		if err := refuseOccupied(name); err != nil {
 			return "", err
@@ -149,7 +150,7 @@ func (d *DataPlane) attachOne(name string) (string, error) {
 			return "", err
 		}
 	}
-	hides, err := d.showVLANs(nic)
+	hides, err := device.ShowVLANs(d.pins, nic)
 	if err != nil {
 		return "", fmt.Errorf("xdp: interface %s: %w", name, err)
 	}
@@ -230,12 +231,12 @@ func refuseOccupied(name string) error {
 func (d *DataPlane) attachNew(nic netlink.Link) (reason string, err error) {
 	name := nic.Attrs().Name
 	if d.config.Mode == Auto {
-		reason = losesNative(nic)
+		reason = device.LosesNative(nic)
 	}
 	generic := d.config.Mode == Generic || reason != ""
 	l, err := d.attachAs(nic, generic)
 	if err != nil && !generic {
-		err = withParts(nic, err)
+		err = device.WithParts(nic, err)
 	}
 	if err != nil && d.config.Mode == Auto && reason == "" {
 		reason = fmt.Sprintf("native refused: %v", err)
@@ -255,7 +256,7 @@ func (d *DataPlane) attachAs(nic netlink.Link, generic bool) (link.Link, error) 
 	flags := link.XDPDriverMode
 	if generic {
 		flags = link.XDPGenericMode
-		if err := d.turnOff(groOffload, nic.Attrs().Name); err != nil {
+		if err := device.GRO.TurnOff(d.pins, nic.Attrs().Name); err != nil {
 			return nil, err
 		}
 	}
@@ -311,5 +312,5 @@ func (d *DataPlane) detachOne(pin string) error {
 			return errors.Join(err, l.Close())
 		}
 	}
-	return errors.Join(endLink(l), d.restoreOffloads(strings.ReplaceAll(strings.TrimPrefix(pin, linkPrefix), ":", ".")))
+	return errors.Join(endLink(l), device.RestoreOffloads(d.pins, strings.ReplaceAll(strings.TrimPrefix(pin, linkPrefix), ":", ".")))
 }

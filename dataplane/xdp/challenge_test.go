@@ -23,7 +23,7 @@ func TestChallenges(t *testing.T) {
 					f := frontend(method, vips[v6], service.TCP, servers[v6])
 					f.Survival = survival
 					upsert(t, d, f)
-					guard(t, d, f.Key)
+					putUnderPressure(t, d, f.Key)
 					client := netip.MustParseAddrPort(clients[v6])
 					for isn := range uint32(3) {
 						source := client.Addr()
@@ -74,7 +74,7 @@ func TestOtherResetsPass(t *testing.T) {
 	f := frontend(service.Tunnel, vips[false], service.TCP, servers[false])
 	upsert(t, d, f)
 	c := &cookieClient{t, n, d, clients[false], vips[false], 70000, nil}
-	guard(t, d, f.Key)
+	putUnderPressure(t, d, f.Key)
 	challenge := c.send(tcpSeg{tcp: layers.TCP{SYN: true, Seq: c.isn}}, redirect).tcp.Ack
 	for name, tcp := range map[string]layers.TCP{
 		"another number": {RST: true, Seq: challenge + 1},
@@ -102,7 +102,7 @@ func TestKnownFlowsUnderPressure(t *testing.T) {
 			w := newWorld(t, method, false)
 			c := w.connect(t)
 			was := c.open(opening)
-			guard(t, w.d, synTestKey)
+			putUnderPressure(t, w.d, synTestKey)
 			for _, s := range []tcpSegment{clientContinues, forgedSYN, clientContinues, clientFIN} {
 				if method == service.FullNAT && s == forgedSYN {
 					continue // its backend decides, as usual
@@ -133,7 +133,7 @@ func TestOddPacketsUnderPressure(t *testing.T) {
 	d := n.open(t, config())
 	f := frontend(service.Tunnel, vips[false], service.TCP, servers[false])
 	upsert(t, d, f)
-	guard(t, d, f.Key)
+	putUnderPressure(t, d, f.Key)
 	syn := tcpSeg{src: clients[false], dst: vips[false], tcp: layers.TCP{SYN: true, Seq: 70000}}
 	withOption := syn
 	withOption.options4 = []layers.IPv4Option{{OptionType: 0x94, OptionLength: 4, OptionData: []byte{0, 0}}}
@@ -164,7 +164,7 @@ func TestMartiansAreNotAnswered(t *testing.T) {
 		d := n.open(t, config())
 		f := frontend(method, vips[false], service.TCP, servers[false])
 		upsert(t, d, f)
-		guard(t, d, f.Key)
+		putUnderPressure(t, d, f.Key)
 		for _, src := range []string{"127.0.0.1:5", "224.0.0.1:5", "255.255.255.255:5"} {
 			row{name: src, in: packet{src: src, dst: vips[false], flags: "S"}, verdict: drop, drop: "martian-source"}.check(t, n, d)
 		}
@@ -209,7 +209,7 @@ func TestSynFlowsAreSwept(t *testing.T) {
 	d.stopSweeping()
 	f := frontend(service.FullNAT, vips[false], service.TCP, servers[false])
 	upsert(t, d, f)
-	guard(t, d, f.Key)
+	putUnderPressure(t, d, f.Key)
 	count := func() (n int) {
 		must(t, bpf.ReadHash(d.kernel.SynFlows, func(uint32, bpf.BalancerSynFlow) { n++ }))
 		return n

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/fragment"
 )
 
 // Counters implements dataplane.DataPlane. A server shared by several frontends has the
@@ -80,7 +81,7 @@ func (d *DataPlane) Describe() dataplane.Description {
 		}
 	}
 	if d.orphans != nil {
-		out.Drops[lostFragment] += d.orphans.missed.Load()
+		out.Drops[fragment.Lost] += d.orphans.Missed()
 	}
 	return out
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/device"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/lab/testkit/refusals"
@@ -94,7 +96,7 @@ func (n *testNet) wire(t testing.TB, name, peer string, mac net.HardwareAddr, mt
 // setOffload sets an offload with this ethtool call.
 func setOffload(t testing.TB, nic string, cmd, value uint32) {
 	t.Helper()
-	_, err := ethtool(nic, cmd, value)
+	_, err := device.Ethtool(nic, cmd, value)
 	must(t, err)
 }
 
@@ -159,11 +161,6 @@ func (v verdict) String() string {
 	return [...]string{"aborted", "drop", "pass", "tx", "redirect"}[v]
 }
 
-// xdpMD is struct xdp_md (linux/bpf.h), the program's context.
-type xdpMD struct {
-	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
-}
-
 // run runs the real program on a frame received on eth0.
 func (n *testNet) run(t testing.TB, d *DataPlane, frame []byte) (v verdict, out []byte) {
 	t.Helper()
@@ -178,7 +175,7 @@ func (n *testNet) run(t testing.TB, d *DataPlane, frame []byte) (v verdict, out 
 func (n *testNet) runHere(d *DataPlane, frame []byte) (verdict, []byte, error) {
 	opts := ebpf.RunOptions{
 		Data: frame, DataOut: make([]byte, len(frame)+256),
-		Context: xdpMD{DataEnd: uint32(len(frame)), IngressIfindex: n.eth0},
+		Context: bpf.Context{DataEnd: uint32(len(frame)), IngressIfindex: n.eth0},
 	}
 	v, err := d.kernel.Balancer.Run(&opts)
 	return verdict(v), opts.DataOut, err

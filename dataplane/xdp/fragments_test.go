@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/fragment"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -125,7 +126,7 @@ func TestFragmentsOutOfOrder(t *testing.T) {
 					slices.Reverse(backwards)
 					began := time.Now()
 					w.sendAll(t, backwards...)
-					inTime = time.Since(began) < orphanLife/2 // else another datagram is tried
+					inTime = time.Since(began) < fragment.Life/2 // else another datagram is tried
 				}
 				w.receiveAll(t, fmt.Sprintf("%s, v6 %v", method, v6), slices.Clone(f.out)...)
 			}

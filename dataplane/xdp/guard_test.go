@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/guard"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -210,7 +211,7 @@ func (n *testNet) passed(t *testing.T, d *DataPlane, frame []byte, times int) (p
 func TestLimits(t *testing.T) {
 	n := newNet(t)
 	a, b := netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("192.0.2.8")
-	const burst = leastBurst
+	const burst = guard.LeastBurst
 	for _, c := range []struct {
 		name   string
 		limits service.Limits
@@ -256,8 +257,8 @@ func TestLimitsOfOddPackets(t *testing.T) {
 	d := n.open(t, config())
 	upsert(t, d, guardedFrontend(nil, nil, service.Limits{ClientPackets: 1}))
 	odd := withOptions(from(t, netip.MustParseAddr("192.0.2.7"), "A"), someOptions["router alert"]...)
-	if got := n.passed(t, d, odd, 100); got < leastBurst || got > leastBurst+50 {
-		t.Errorf("%d of 100 passed, want %d", got, leastBurst)
+	if got := n.passed(t, d, odd, 100); got < guard.LeastBurst || got > guard.LeastBurst+50 {
+		t.Errorf("%d of 100 passed, want %d", got, guard.LeastBurst)
 	}
 }
 
@@ -268,7 +269,7 @@ func TestFloodOfClients(t *testing.T) {
 	d := n.open(t, config())
 	upsert(t, d, guardedFrontend(nil, nil, service.Limits{ClientPackets: 1_000_000, ClientOpens: 1}))
 	known := netip.MustParseAddr("203.0.113.7") // not in the flood
-	if got := n.passed(t, d, from(t, known, "S"), 50); got < leastBurst || got > 25 {
+	if got := n.passed(t, d, from(t, known, "S"), 50); got < guard.LeastBurst || got > 25 {
 		t.Fatalf("%d of 50 passed", got)
 	}
 	rng := rand.New(rand.NewPCG(5, 6))
@@ -283,20 +284,5 @@ func TestFloodOfClients(t *testing.T) {
 	})
 	if got := n.passed(t, d, from(t, known, "A"), 100); got != 100 {
 		t.Errorf("%d of 100 packets of an established flow passed", got)
-	}
-}
-
-// Buckets have the specified depth, in the units of their clocks.
-func TestGuardBucket(t *testing.T) {
-	for _, c := range []struct {
-		rate        uint32
-		step, depth uint64
-	}{{0, 0, 0}, {1, 16_000_000, 128_000_000}, {1000, 16000, 1_600_000}, {1 << 31, 0, 0}} {
-		if step, depth := guardBucket(c.rate, clientClock); step != c.step || depth != c.depth {
-			t.Errorf("%d a second: %d, %d", c.rate, step, depth)
-		}
-	}
-	if guardBatch(10) != 1 || guardBatch(1<<30) != 32 {
-		t.Errorf("batches of %d and %d", guardBatch(10), guardBatch(1<<30))
 	}
 }

@@ -14,7 +14,9 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane/auth"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/device"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
+	"github.com/fairlead/fairlead/dataplane/xdp/guard"
 	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/features"
@@ -174,7 +176,7 @@ func (d *DataPlane) load(old *predecessor) error {
 		return fmt.Errorf("xdp: %w", err)
 	}
 	d.constants = map[string]any{
-		bpf.BalancerVarBackByRedirect: d.config.anyVeth(), bpf.BalancerVarGuardKey: guardKey(),
+		bpf.BalancerVarBackByRedirect: d.config.anyVeth(), bpf.BalancerVarGuardKey: guard.Key(),
 	}
 	if err := d.setConstants(spec); err != nil {
 		return err
@@ -190,8 +192,9 @@ func (d *DataPlane) load(old *predecessor) error {
 		return err
 	}
 	fillSteps(spec)
-	d.guardTrie = spec.Maps[bpf.BalancerMapGuardRanges].InnerMap.Copy()
-	d.guardTrie.Name = "guard_trie"
+	trie := spec.Maps[bpf.BalancerMapGuardRanges].InnerMap.Copy()
+	trie.Name = "guard_trie"
+	d.guard = guard.New(&d.kernel.BalancerMaps, trie)
 	d.missing, err = features.Load(features.Balancer, spec, func(s *ebpf.CollectionSpec) error { return d.loadObjects(s, &d.kernel) })
 	if err != nil {
 		return fmt.Errorf("xdp: %w", err)
@@ -224,7 +227,7 @@ func (d *DataPlane) loadObjects(spec *ebpf.CollectionSpec, into any) error {
 	if err != nil {
 		return err
 	}
-	d.rings = ringmap.New(ringmap.Maps{Rings: d.kernel.Rings, Chains: d.kernel.Chains, Segment: segment}, d.grace)
+	d.rings = ringmap.New(&d.kernel.BalancerMaps, segment, d.grace)
 	return d.openFlows(spec)
 }
 
@@ -298,6 +301,6 @@ func (d *DataPlane) unpinOldSteps() error {
 func (c Config) anyVeth() bool {
 	return slices.ContainsFunc(c.Interfaces, func(name string) bool {
 		nic, err := netlink.LinkByName(name)
-		return err == nil && usesVeth(nic)
+		return err == nil && device.UsesVeth(nic)
 	})
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/device"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/version"
@@ -176,7 +177,7 @@ func TestReasonNamesTheParts(t *testing.T) {
 		must(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: bridge}))
 		master, err := netlink.LinkByName("bridge0")
 		must(t, err)
-		if got := nativeOf(master); got != "no native XDP" {
+		if got := device.NativeOf(master); got != "no native XDP" {
 			t.Errorf("a bridge has %s", got)
 		}
 		member, err := netlink.LinkByName("eth1")

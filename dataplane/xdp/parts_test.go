@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -39,7 +40,7 @@ func TestNativeWithGeneric(t *testing.T) {
 	testkit.Do(t, n.balancer, func() error {
 		in.from, in.to = macServer1, macEth1
 		frame := in.bytes(t)
-		opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Context: xdpMD{DataEnd: uint32(len(frame)), IngressIfindex: n.eth1}}
+		opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Context: bpf.Context{DataEnd: uint32(len(frame)), IngressIfindex: n.eth1}}
 		v, err := d.kernel.Balancer.Run(&opts)
 		if verdict(v) != tx || !bytes.Equal(opts.DataOut, out.bytes(t)) {
 			t.Errorf("back out of the generic one: %v\n got %x\nwant %x", verdict(v), opts.DataOut, out.bytes(t))

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/device"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/netorder"
@@ -67,7 +68,7 @@ func newOldTwo(t *testing.T, n *testNet, c Config) *oldTwo {
 		PortFirst, PortLast uint16
 	}{2, entry.ToAddr(own4), entry.ToAddr(own6), 1024, 1000}
 	must(t, o.Maps["settings"].Put(uint32(0), set))
-	testkit.Do(t, n.balancer, func() error { return sysctl.SetAll(sysctls(c.Interfaces)) })
+	testkit.Do(t, n.balancer, func() error { return sysctl.SetAll(device.Sysctls(c.Interfaces)) })
 	for name, index := range map[string]uint32{"eth0": n.eth0, "eth1": n.eth1} {
 		testkit.Do(t, n.balancer, func() error {
 			must(t, o.Maps["tx_ports"].Put(index, index))

@@ -21,6 +21,11 @@ type programmed struct {
 	ours    bool // this process made its ring, from these members
 }
 
+// guarded reports whether the program checks the frontend's clients.
+func (h *programmed) guarded() bool {
+	return h != nil && h.value.Flags&bpf.BalancerFrontendFlagsFRONTEND_GUARDED != 0
+}
+
 func (h *programmed) ring() ringmap.Ring {
 	return ringmap.Ring{Entry: h.value, Protocol: h.key.Protocol}
 }
@@ -204,12 +209,12 @@ func (d *DataPlane) List() ([]desired.Frontend, error) {
 	for k, h := range frontends {
 		f := entry.Requested(h.value)
 		f.Key = k
-		if isGuarded(h) {
-			g, err := d.readGuard(h.value.Id)
+		if h.guarded() {
+			g, err := d.guard.Read(h.value.Id)
 			if err != nil {
 				return nil, fmt.Errorf("xdp: %s: %w", k, err)
 			}
-			f.Allow, f.Deny, f.Limits = g.allow, g.deny, g.limits
+			f.Allow, f.Deny, f.Limits = g.Allow, g.Deny, g.Limits
 		}
 		for _, e := range entries[h.value.Id] {
 			// An entry without Held belongs to a change that was not

@@ -90,7 +90,7 @@ func TestCookiesAreKeyed(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		f := frontend(service.NAT, vips[v6], service.TCP, servers[v6])
 		upsert(t, d, f)
-		guard(t, d, f.Key)
+		putUnderPressure(t, d, f.Key)
 		for _, o := range []struct {
 			options []layers.TCPOption
 			bits    uint32 // size, scale, SACK
@@ -144,7 +144,7 @@ func TestGuardedFrontendsOfEveryKind(t *testing.T) {
 					if got := n.exchangeSeg(t, d, syn, redirect); got.flags() != "S" {
 						t.Fatalf("before it is guarded a SYN becomes %s", got.flags())
 					}
-					guard(t, d, f.key)
+					putUnderPressure(t, d, f.key)
 				}
 				syn.src = clientOf(77)
 				if got := n.exchangeSeg(t, d, syn, redirect); got.flags() != "SA" || got.dst != syn.src {

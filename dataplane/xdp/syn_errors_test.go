@@ -48,7 +48,7 @@ func TestErrorsAboutCookieFlows(t *testing.T) {
 				d := n.open(t, config())
 				f := frontend(method, vips[v6], service.TCP, servers[v6])
 				upsert(t, d, f)
-				guard(t, d, f.Key)
+				putUnderPressure(t, d, f.Key)
 				flow := openCookieFlow(t, n, d, vips[v6], v6)
 				header, kind := 20, []byte{3, 4}
 				if v6 {
@@ -103,7 +103,7 @@ func TestCookieFlowsTooBig(t *testing.T) {
 		d := n.open(t, config())
 		f := frontend(service.NAT, vips[v6], service.TCP, servers[v6])
 		upsert(t, d, f)
-		guard(t, d, f.Key)
+		putUnderPressure(t, d, f.Key)
 		flow := openCookieFlow(t, n, d, vips[v6], v6)
 		big := strings.Repeat("x", 4000)
 		forth := tcpSeg{src: flow.src, dst: vips[v6], payload: big, tcp: layers.TCP{ACK: true, Seq: flow.cookieClient.isn + 1, Ack: flow.cookie + 1}}
@@ -135,7 +135,7 @@ func TestTracesOfProtection(t *testing.T) {
 	tunnel := frontend(service.Tunnel, "10.1.1.1:81", service.TCP, servers[false])
 	for _, f := range []desired.Frontend{nat, tunnel} {
 		upsert(t, d, f)
-		guard(t, d, f.Key)
+		putUnderPressure(t, d, f.Key)
 	}
 	c := &cookieClient{t, n, d, clients[false], vips[false], 70000, nil}
 	syn := tcpSeg{src: c.src, dst: c.vip, tcp: layers.TCP{SYN: true, Seq: c.isn}}

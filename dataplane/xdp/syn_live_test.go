@@ -153,7 +153,7 @@ func TestPressureWithRealSockets(t *testing.T) {
 				d := openReal(t, n, nil)
 				f, listen := realFrontend(method, v6)
 				upsert(t, d, f)
-				guard(t, d, f.Key)
+				putUnderPressure(t, d, f.Key)
 				echoTCP(t, n.server, listen, "")
 				lossy(t, n.client, "c0")
 				lossy(t, n.server, "s0")
@@ -208,7 +208,7 @@ func TestWhoSpeaksFirstUnderPressure(t *testing.T) {
 	d := openReal(t, n, nil)
 	f, listen := realFrontend(service.FullNAT, false)
 	upsert(t, d, f)
-	guard(t, d, f.Key)
+	putUnderPressure(t, d, f.Key)
 	const greeting = "220 ready\r\n"
 	echoTCP(t, n.server, listen, greeting)
 	for name, speaks := range map[string]bool{"the client": true, "the server": false} {
@@ -453,7 +453,7 @@ func TestChallengesPassConnectionTracking(t *testing.T) {
 	d := openReal(t, n, nil)
 	f, listen := realFrontend(service.DR, false)
 	upsert(t, d, f)
-	guard(t, d, f.Key)
+	putUnderPressure(t, d, f.Key)
 	echoTCP(t, n.server, listen, "")
 	inner := behindRouter(t, n)
 	behind := realNet{client: inner, balancer: n.balancer, server: n.server}

@@ -16,8 +16,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// guard puts a frontend under pressure.
-func guard(t testing.TB, d *DataPlane, k service.Key) { setPressure(t, d, k, true, true) }
+// putUnderPressure puts a frontend under pressure.
+func putUnderPressure(t testing.TB, d *DataPlane, k service.Key) { setPressure(t, d, k, true, true) }
 
 func setPressure(t testing.TB, d *DataPlane, k service.Key, guarded, checked bool) {
 	t.Helper()
@@ -176,7 +176,7 @@ func newCookieClient(t *testing.T) *cookieClient {
 	d := n.open(t, config())
 	f := frontend(service.FullNAT, vips[false], service.TCP, servers[false])
 	upsert(t, d, f)
-	guard(t, d, f.Key)
+	putUnderPressure(t, d, f.Key)
 	return &cookieClient{t, n, d, clients[false], vips[false], 1000, nil}
 }
 
@@ -216,7 +216,7 @@ func TestCookiesOpenConnections(t *testing.T) {
 					d := n.open(t, config())
 					f := frontend(method, vips[v6], service.TCP, servers[v6])
 					upsert(t, d, f)
-					guard(t, d, f.Key)
+					putUnderPressure(t, d, f.Key)
 					c := &cookieClient{t, n, d, clients[v6], vips[v6], isn, options}
 					back := c.syn()
 					k := back.tcp.Seq
@@ -464,7 +464,7 @@ func TestCookiesOfAnotherBalancer(t *testing.T) {
 		c.PinDir += fmt.Sprint(i)
 		d := n.open(t, c)
 		upsert(t, d, f)
-		guard(t, d, f.Key)
+		putUnderPressure(t, d, f.Key)
 		must(t, d.SetCookieKeys(key))
 		client := &cookieClient{t, n, d, clients[false], vips[false], 1000, nil}
 		if i == 0 {
@@ -488,8 +488,8 @@ func TestProtectionOutlivesTheAgent(t *testing.T) {
 	dsr.SYNProtection = service.SYNAuto
 	upsert(t, d, f)
 	upsert(t, d, dsr)
-	guard(t, d, f.Key)
-	guard(t, d, dsr.Key)
+	putUnderPressure(t, d, f.Key)
+	putUnderPressure(t, d, dsr.Key)
 	c := &cookieClient{t, n, d, clients[false], vips[false], 1000, nil}
 	k := c.syn().tcp.Seq
 	first := c.send(tcpSeg{tcp: layers.TCP{ACK: true, Seq: 1001, Ack: k + 1}}, redirect)

@@ -217,18 +217,13 @@ func (a xdpAction) String() string {
 	return bpf.NameOf(names, uint32(a))
 }
 
-// testContext is struct xdp_md of linux/bpf.h.
-type testContext struct {
-	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
-}
-
 // testRun runs a program on a frame received on an interface. It works in the calling
 // thread's network namespace.
 func testRun(p *ebpf.Program, frame []byte, ifindex int) (xdpAction, []byte, error) {
 	const grows = 256 // more than any header put before a packet
 	opts := ebpf.RunOptions{
 		Data: frame, DataOut: make([]byte, len(frame)+grows),
-		Context: testContext{DataEnd: uint32(len(frame)), IngressIfindex: uint32(ifindex)},
+		Context: bpf.Context{DataEnd: uint32(len(frame)), IngressIfindex: uint32(ifindex)},
 	}
 	verdict, err := p.Run(&opts)
 	if err != nil {

@@ -12,15 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/device"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
+
+// rxVLAN is ETH_FLAG_RXVLAN of linux/ethtool.h.
+const rxVLAN = 1 << 8
 
 // tagsShown reports whether an interface leaves VLAN tags in the frame.
 func (n *testNet) tagsShown(t *testing.T, nic string) (shown bool) {
 	t.Helper()
 	testkit.Do(t, n.balancer, func() error {
-		value, err := ethtool(nic, vlanOffload.get, 0)
-		shown = value&vlanOffload.bit == 0
+		value, err := device.Ethtool(nic, unix.ETHTOOL_GFLAGS, 0)
+		shown = value&rxVLAN == 0
 		return err
 	})
 	return shown
@@ -33,9 +37,9 @@ func TestVLANOffload(t *testing.T) {
 	c := config()
 	c.Interfaces = []string{"eth0", "eth1"}
 	testkit.Do(t, n.balancer, func() error { // eth1's was off
-		value, err := ethtool("eth1", vlanOffload.get, 0)
+		value, err := device.Ethtool("eth1", unix.ETHTOOL_GFLAGS, 0)
 		must(t, err)
-		setOffload(t, "eth1", vlanOffload.set, value&^vlanOffload.bit)
+		setOffload(t, "eth1", unix.ETHTOOL_SFLAGS, value&^rxVLAN)
 		return nil
 	})
 	if n.tagsShown(t, "eth0") {
@@ -134,9 +138,9 @@ func TestVLANDevice(t *testing.T) {
 			return err
 		}
 		const txVLAN = 1 << 7 // ETH_FLAG_TXVLAN
-		flags, err := ethtool("net0", vlanOffload.get, 0)
+		flags, err := device.Ethtool("net0", unix.ETHTOOL_GFLAGS, 0)
 		must(t, err)
-		setOffload(t, "net0", vlanOffload.set, flags&^txVLAN)
+		setOffload(t, "net0", unix.ETHTOOL_SFLAGS, flags&^txVLAN)
 		nic, err := netlink.LinkByName("net0.9")
 		must(t, err)
 		addr, err := netlink.ParseAddr("192.168.0.2/24")

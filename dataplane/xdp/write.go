@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
+	"github.com/fairlead/fairlead/dataplane/xdp/guard"
 	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
 )
 
@@ -146,15 +147,16 @@ type change struct {
 	before *programmed // nil for a new frontend
 	after  *programmed
 	// inPlace reports that the new ring overwrites the old one.
-	inPlace   bool
-	words     []uint64           // the new ring, if it is elsewhere
-	changed   []ringmap.SlotWord // its changed slots, if in place
-	requested desired.Frontend   // for the guard
+	inPlace bool
+	words   []uint64           // the new ring, if it is elsewhere
+	changed []ringmap.SlotWord // its changed slots, if in place
+	rules   guard.Rules
 }
 
 // plan finds numbers and room, and computes the ring.
 func (d *DataPlane) plan(f desired.Frontend, past addressRing) (*change, error) {
-	c := &change{before: d.programmed[f.Key], after: &programmed{key: f.Key, value: entry.Of(f), ours: true}, requested: f}
+	c := &change{before: d.programmed[f.Key], after: &programmed{key: f.Key, value: entry.Of(f), ours: true}}
+	c.rules = guard.Rules{Allow: f.Allow, Deny: f.Deny, Limits: f.Limits}
 	if c.before != nil {
 		c.after.value.Flags |= entry.KeepPressure(c.after.value.Flags, c.before.value.Flags)
 	}
@@ -290,8 +292,8 @@ func (d *DataPlane) write(c *change) error {
 			return err
 		}
 	}
-	if !isGuarded(c.before) {
-		if err := d.writeGuard(v.Id, c.requested); err != nil {
+	if !c.before.guarded() {
+		if err := d.guard.Write(v.Id, c.rules); err != nil {
 			return err
 		}
 	}
@@ -362,8 +364,8 @@ func (d *DataPlane) settle(c *change) error {
 	if c.before == nil {
 		return nil
 	}
-	if isGuarded(c.before) {
-		if err := d.writeGuard(c.after.value.Id, c.requested); err != nil {
+	if c.before.guarded() {
+		if err := d.guard.Write(c.after.value.Id, c.rules); err != nil {
 			return err
 		}
 	}
@@ -458,8 +460,8 @@ func (d *DataPlane) remove(h *programmed) error {
 	if err := d.countNAT(h, -1); err != nil {
 		return err
 	}
-	if isGuarded(h) {
-		if err := d.clearGuard(h.value.Id); err != nil {
+	if h.guarded() {
+		if err := d.guard.Clear(h.value.Id); err != nil {
 			return err
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/fairlead/fairlead/core/ring"
@@ -19,7 +18,10 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/alloc"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/device"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
+	"github.com/fairlead/fairlead/dataplane/xdp/fragment"
+	"github.com/fairlead/fairlead/dataplane/xdp/guard"
 	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/bpfload"
@@ -40,14 +42,14 @@ type DataPlane struct {
 	steps    string               // the pin of the program's table
 	missing  features.Missing     // optional features that the kernel does not support
 	generic  []features.Degraded  // interfaces without native XDP
-	orphans  *orphanage           // fragments that wait for their first
-	macs     *macWatch
+	orphans  *fragment.Orphanage  // fragments that wait for their first
+	macs     *device.MACWatch
 	late     lateSteps
 	synStop  chan struct{} // of the pressure check
 	synDone  chan struct{}
 
 	constants map[string]any // with which the program was loaded
-	guardTrie *ebpf.MapSpec  // a frontend's source ranges
+	guard     guard.Guard
 	// Each of these is exclusive.
 	capturing, following, tracing sync.Mutex
 
@@ -91,7 +93,7 @@ func Open(c Config) (*DataPlane, error) {
 	if err := checkPorts(c.Ports); err != nil {
 		return nil, err
 	}
-	if err := sysctl.SetAll(sysctls(c.Interfaces)); err != nil {
+	if err := sysctl.SetAll(device.Sysctls(c.Interfaces)); err != nil {
 		return nil, fmt.Errorf("xdp: %w", err)
 	}
 	d := newDataPlane(c)
@@ -131,11 +133,12 @@ func (d *DataPlane) open(old *predecessor) error {
 	}
 	if !d.missing.Has(features.DropEvents) {
 		var err error
-		if d.orphans, err = newOrphanage(&d.kernel); err != nil {
+		if d.orphans, err = fragment.Start(&d.kernel.BalancerMaps, d.kernel.Balancer); err != nil {
 			return err
 		}
 	}
-	if err := d.watchMACs(); err != nil {
+	var err error
+	if d.macs, err = device.WatchMACs(d.config.Interfaces, &d.kernel.BalancerMaps); err != nil {
 		return err
 	}
 	if err := d.attachTo(old); err != nil {
@@ -199,10 +202,10 @@ func (d *DataPlane) Close() error {
 
 // letGo closes the kernel objects.
 func (d *DataPlane) letGo() error {
-	d.macs.close()
+	d.macs.Close()
 	d.stopWatchingSYN()
 	d.macs = nil
-	return errors.Join(d.orphans.close(), d.bits.close(), d.rings.Close(), d.closeFlows(), d.kernel.Close())
+	return errors.Join(d.orphans.Close(), d.bits.close(), d.rings.Close(), d.closeFlows(), d.kernel.Close())
 }
 
 // Detach removes the data plane from the kernel: the programs from the interfaces, and
@@ -211,7 +214,7 @@ func (d *DataPlane) letGo() error {
 func (d *DataPlane) Detach() error {
 	var errs []error
 	for name, l := range d.links {
-		errs = append(errs, endLink(l), d.restoreOffloads(name))
+		errs = append(errs, endLink(l), device.RestoreOffloads(d.pins, name))
 	}
 	errs = append(errs, d.letGo(), d.pins.RemoveAll())
 	return errors.Join(errs...)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/agent/doctor"
-	"github.com/fairlead/fairlead/dataplane/xdp"
+	"github.com/fairlead/fairlead/dataplane/xdp/device"
 	"github.com/fairlead/fairlead/internal/netlist"
 	"github.com/fairlead/fairlead/internal/sysctl"
 )
@@ -146,7 +146,7 @@ func reversePath(name string) int {
 // nativeXDP queries the driver; kernels before 6.3 do not support the query.
 func nativeXDP(l netlink.Link) doctor.Known[doctor.XDPFeatures] {
 	const basic, redirect, target, fragments = 1 << 0, 1 << 1, 1 << 2, 1 << 5 // NETDEV_XDP_ACT_*, linux/netdev.h
-	bits, err := xdp.DeviceFeatures(l)
+	bits, err := device.Features(l)
 	return known(doctor.XDPFeatures{
 		Basic: bits&basic != 0, Redirect: bits&redirect != 0, RedirectTarget: bits&target != 0, Fragments: bits&fragments != 0,
 	}, err)

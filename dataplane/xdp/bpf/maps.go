@@ -113,3 +113,8 @@ func NameOf(names []string, n uint32) string {
 	}
 	return fmt.Sprint(n)
 }
+
+// Context is struct xdp_md (linux/bpf.h), the context of a test run.
+type Context struct {
+	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
+}

@@ -24,7 +24,7 @@ import (
 type Rings struct {
 	memory  memory
 	chains  chainTable
-	inChain *ebpf.Map    // the kernel's chains
+	maps    *bpf.BalancerMaps
 	grace   func() error // waits, and calls Wake
 	slots   []ring.Slot  // memory for Slots,
 	words   []uint64     // for Lay,
@@ -32,16 +32,10 @@ type Rings struct {
 	changed []SlotWord // and for Follow
 }
 
-// Maps are the kernel's maps, with the spec of a segment.
-type Maps struct {
-	Rings, Chains *ebpf.Map
-	Segment       *ebpf.MapSpec
-}
-
-// New returns rings that are not read yet. grace waits until no packet can still use what
-// was released, and calls Wake.
-func New(m Maps, grace func() error) *Rings {
-	return &Rings{memory: memory{outer: m.Rings, spec: m.Segment}, inChain: m.Chains, grace: grace}
+// New returns rings that are not read yet. segment is the spec of a part of the memory. grace
+// waits until no packet can still use what was released, and calls Wake.
+func New(maps *bpf.BalancerMaps, segment *ebpf.MapSpec, grace func() error) *Rings {
+	return &Rings{memory: memory{outer: maps.Rings, spec: segment}, maps: maps, grace: grace}
 }
 
 // Ring is a frontend's ring: its entry says where it is, and what its slots contain.
@@ -90,7 +84,7 @@ func (r *Rings) Usage() (segments int, slots uint32) {
 // Learn reads which slots of the marked rings use which chains, and the chains' owners.
 // server returns the number of a server, 0 if there is none.
 func (r *Rings) Learn(rings []Ring, server func(netip.AddrPort) ring.ID) error {
-	r.chains = newChainTable(r.inChain.MaxEntries()-1, r.grace)
+	r.chains = newChainTable(r.maps.Chains.MaxEntries()-1, r.grace)
 	var named []uint32
 	for _, one := range rings {
 		if !one.chained() {
@@ -104,7 +98,7 @@ func (r *Rings) Learn(rings []Ring, server func(netip.AddrPort) ring.ID) error {
 	}
 	for _, n := range named {
 		var c bpf.BalancerChain
-		if err := r.inChain.Lookup(n, &c); err != nil {
+		if err := r.maps.Chains.Lookup(n, &c); err != nil {
 			return fmt.Errorf("xdp: read chain %d: %w", n, err)
 		}
 		var owners chainOwners
@@ -287,7 +281,7 @@ func (r *Rings) Differing(of Ring, words []uint64) (changed []SlotWord) {
 
 // WriteChains writes the allocated chains. addr returns the address of a server.
 func (r *Rings) WriteChains(addr func(ring.ID) netip.AddrPort) error {
-	return r.chains.write(r.inChain, addr)
+	return r.chains.write(r.maps.Chains, addr)
 }
 
 // Put writes a ring that no packet looks up.

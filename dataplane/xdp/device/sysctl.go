@@ -1,4 +1,4 @@
-package xdp
+package device
 
 import (
 	"path/filepath"
@@ -6,8 +6,8 @@ import (
 	"github.com/fairlead/fairlead/internal/sysctl"
 )
 
-// sysctls returns the settings for these interfaces.
-func sysctls(interfaces []string) []sysctl.Setting {
+// Sysctls returns the settings for these interfaces.
+func Sysctls(interfaces []string) []sysctl.Setting {
 	const forward = "the kernel answers bpf_fib_lookup, and sends on what waits for a neighbour, only where it forwards"
 	all := []sysctl.Setting{
 		{Path: "ipv4/ip_forward", Value: "1", Why: forward},

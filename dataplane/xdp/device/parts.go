@@ -1,4 +1,8 @@
-package xdp
+// Package device knows what matters to XDP about network devices: their parts, what their
+// drivers can do, which offloads hide packets from programs, which MAC addresses they accept.
+// It attaches nothing; dataplane/xdp/attach does. Computations on lists of devices are tested
+// here, the rest with the program in dataplane/xdp.
+package device
 
 import (
 	"errors"
@@ -28,31 +32,31 @@ func parts(nic netlink.Link) ([]netlink.Link, error) {
 	return found, nil
 }
 
-// membersOf returns a bond's members, none for other devices.
-func membersOf(nic netlink.Link) ([]netlink.Link, error) {
+// Members returns a bond's members, none for other devices.
+func Members(nic netlink.Link) ([]netlink.Link, error) {
 	if nic.Type() != "bond" {
 		return nil, nil
 	}
 	return parts(nic)
 }
 
-// withParts adds an interface's parts to the reason why native XDP is impossible on it:
+// WithParts adds an interface's parts to the reason why native XDP is impossible on it:
 // their drivers decide.
-func withParts(nic netlink.Link, why error) error {
+func WithParts(nic netlink.Link, why error) error {
 	all, err := parts(nic)
 	if err != nil || len(all) == 0 {
 		return errors.Join(why, err)
 	}
 	var ports []string
 	for _, l := range all {
-		ports = append(ports, fmt.Sprintf("%s (%s)", l.Attrs().Name, nativeOf(l)))
+		ports = append(ports, fmt.Sprintf("%s (%s)", l.Attrs().Name, NativeOf(l)))
 	}
 	return fmt.Errorf("%w: it is a %s on %s", why, nic.Type(), strings.Join(ports, ", "))
 }
 
-// nativeOf describes whether an interface's driver has native XDP.
-func nativeOf(nic netlink.Link) string {
-	switch features, err := DeviceFeatures(nic); {
+// NativeOf describes whether an interface's driver has native XDP.
+func NativeOf(nic netlink.Link) string {
+	switch features, err := Features(nic); {
 	case err != nil:
 		return nic.Type()
 	case features&featureBasic == 0:
@@ -61,8 +65,8 @@ func nativeOf(nic netlink.Link) string {
 	return "native XDP"
 }
 
-// usesVeth reports whether packets pass through one end of a veth pair.
-func usesVeth(nic netlink.Link) bool {
+// UsesVeth reports whether packets pass through one end of a veth pair.
+func UsesVeth(nic netlink.Link) bool {
 	if nic.Type() == "veth" {
 		return true
 	}

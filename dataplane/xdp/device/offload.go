@@ -1,4 +1,4 @@
-package xdp
+package device
 
 import (
 	"errors"
@@ -13,9 +13,9 @@ import (
 	"github.com/fairlead/fairlead/internal/bpffs"
 )
 
-// offload is what a device does to packets before a program sees them, with the ethtool
+// Offload is what a device does to packets before a program sees them, with the ethtool
 // calls that read and set it.
-type offload struct {
+type Offload struct {
 	name     string // short name, as in ethtool -k
 	get, set uint32
 	bit      uint32
@@ -26,19 +26,19 @@ type offload struct {
 // stripped by a NIC are invisible to programs, and forwarded frames would lack them
 // (ETH_FLAG_RXVLAN in linux/ethtool.h).
 var (
-	groOffload  = offload{"gro", unix.ETHTOOL_GGRO, unix.ETHTOOL_SGRO, 1}
-	vlanOffload = offload{"rxvlan", unix.ETHTOOL_GFLAGS, unix.ETHTOOL_SFLAGS, 1 << 8}
+	GRO  = Offload{"gro", unix.ETHTOOL_GGRO, unix.ETHTOOL_SGRO, 1}
+	VLAN = Offload{"rxvlan", unix.ETHTOOL_GFLAGS, unix.ETHTOOL_SFLAGS, 1 << 8}
 )
 
 // offloadPrefix starts the names of the notes, next to the pins, of disabled offloads:
 // "offload_rxvlan_eth0".
 const offloadPrefix = "offload_"
 
-func (o offload) note(nic string) string { return offloadPrefix + o.name + "_" + pinWord(nic) }
+func (o Offload) note(nic string) string { return offloadPrefix + o.name + "_" + PinWord(nic) }
 
-// turnOff disables an offload if it is enabled, and records that.
-func (d *DataPlane) turnOff(o offload, nic string) error {
-	value, err := ethtool(nic, o.get, 0)
+// TurnOff disables an offload if it is enabled, and records that next to the pins.
+func (o Offload) TurnOff(pins *bpffs.Dir, nic string) error {
+	value, err := Ethtool(nic, o.get, 0)
 	if errors.Is(err, unix.EOPNOTSUPP) || err == nil && value&o.bit == 0 {
 		return nil
 	}
@@ -46,24 +46,24 @@ func (d *DataPlane) turnOff(o offload, nic string) error {
 		return fmt.Errorf("read %s: %w", o.name, err)
 	}
 	// The note comes first: without one the offload would stay disabled.
-	note := d.pins.Path(o.note(nic))
+	note := pins.Path(o.note(nic))
 	if err := os.Symlink(nic, note); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("record that %s was on: %w", o.name, err)
 	}
-	if _, err := ethtool(nic, o.set, value&^o.bit); err != nil {
+	if _, err := Ethtool(nic, o.set, value&^o.bit); err != nil {
 		return errors.Join(fmt.Errorf("turn %s off: %w", o.name, err), os.Remove(note))
 	}
 	return nil
 }
 
 // turnOn enables an offload again that was disabled on an interface no longer used.
-func turnOn(pins *bpffs.Dir, o offload, nic string) error {
+func (o Offload) turnOn(pins *bpffs.Dir, nic string) error {
 	if _, err := os.Readlink(pins.Path(o.note(nic))); err != nil {
 		return nil // there is no note
 	}
-	value, err := ethtool(nic, o.get, 0)
+	value, err := Ethtool(nic, o.get, 0)
 	if err == nil {
-		_, err = ethtool(nic, o.set, value|o.bit)
+		_, err = Ethtool(nic, o.set, value|o.bit)
 	}
 	if err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("xdp: interface %s: turn %s on again: %w", nic, o.name, err)
@@ -71,16 +71,16 @@ func turnOn(pins *bpffs.Dir, o offload, nic string) error {
 	return pins.Remove(o.note(nic))
 }
 
-// showVLANs makes all VLAN tags visible to the program on an interface, or returns why it
+// ShowVLANs makes all VLAN tags visible to the program on an interface, or returns why it
 // cannot. A bond's members are the ones that receive.
-func (d *DataPlane) showVLANs(nic netlink.Link) (reason string, err error) {
-	members, err := membersOf(nic)
+func ShowVLANs(pins *bpffs.Dir, nic netlink.Link) (reason string, err error) {
+	members, err := Members(nic)
 	if err != nil {
 		return "", err
 	}
 	for _, l := range append(members, nic) {
 		name := l.Attrs().Name
-		if err := d.turnOff(vlanOffload, name); errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		if err := VLAN.TurnOff(pins, name); errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
 			return fmt.Sprintf("%s hides VLAN tags, and this cannot be disabled", name), nil
 		} else if err != nil {
 			return "", err
@@ -89,12 +89,12 @@ func (d *DataPlane) showVLANs(nic netlink.Link) (reason string, err error) {
 	return "", nil
 }
 
-// restoreOffloads enables everything again that was disabled for one interface, and for a
+// RestoreOffloads enables everything again that was disabled for one interface, and for a
 // bond's members.
-func (d *DataPlane) restoreOffloads(name string) error {
+func RestoreOffloads(pins *bpffs.Dir, name string) error {
 	names := []string{name}
 	if nic, err := netlink.LinkByName(name); err == nil {
-		members, err := membersOf(nic)
+		members, err := Members(nic)
 		if err != nil {
 			return err
 		}
@@ -104,25 +104,24 @@ func (d *DataPlane) restoreOffloads(name string) error {
 	}
 	var errs []error
 	for _, n := range names {
-		errs = append(errs, turnOn(d.pins, groOffload, n), turnOn(d.pins, vlanOffload, n))
+		errs = append(errs, GRO.turnOn(pins, n), VLAN.turnOn(pins, n))
 	}
 	return errors.Join(errs...)
 }
 
-// RestoreOffloads enables all offloads again that are recorded as disabled among the
-// pins.
-func RestoreOffloads(pins *bpffs.Dir) error {
+// RestoreAll enables all offloads again that are recorded as disabled among the pins.
+func RestoreAll(pins *bpffs.Dir) error {
 	notes, err := pins.Names(offloadPrefix)
 	errs := []error{err}
 	for _, note := range notes {
 		nic, err := os.Readlink(pins.Path(note))
-		errs = append(errs, err, turnOn(pins, groOffload, nic), turnOn(pins, vlanOffload, nic))
+		errs = append(errs, err, GRO.turnOn(pins, nic), VLAN.turnOn(pins, nic))
 	}
 	return errors.Join(errs...)
 }
 
-// ethtool is one of the older calls with a single value: it sets or returns that.
-func ethtool(nic string, cmd, value uint32) (uint32, error) {
+// Ethtool is one of the older calls with a single value: it sets or returns that.
+func Ethtool(nic string, cmd, value uint32) (uint32, error) {
 	ifr, err := unix.NewIfreq(nic)
 	if err != nil {
 		return 0, err
@@ -147,6 +146,6 @@ func ethtool(nic string, cmd, value uint32) (uint32, error) {
 	return arg.value, nil
 }
 
-// pinWord is an interface's name as a part of a pin name: the BPF file system allows no
+// PinWord is an interface's name as a part of a pin name: the BPF file system allows no
 // dots, interfaces no slashes.
-func pinWord(nic string) string { return strings.ReplaceAll(nic, ".", ":") }
+func PinWord(nic string) string { return strings.ReplaceAll(nic, ".", ":") }

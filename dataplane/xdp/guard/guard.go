@@ -1,4 +1,7 @@
-package xdp
+// Package guard programs the source ranges and rate limits of frontends, which the program
+// enforces in bpf/balancer/policy.h. It does not decide which frontends have them. Its
+// arithmetic is tested here, its effect with the program in dataplane/xdp.
+package guard
 
 import (
 	"cmp"
@@ -10,44 +13,47 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 )
 
-// guardOf are a frontend's source ranges and rate limits, as enforced by policy.h.
-type guardOf struct {
-	allow, deny []netip.Prefix
-	limits      service.Limits
+// Guard writes the maps of source ranges and rate limits.
+type Guard struct {
+	maps *bpf.BalancerMaps
+	trie *ebpf.MapSpec // a frontend's source ranges
 }
 
-// isGuarded reports whether the program checks a frontend's clients with policy.h.
-func isGuarded(h *programmed) bool {
-	return h != nil && h.value.Flags&bpf.BalancerFrontendFlagsFRONTEND_GUARDED != 0
+// New returns one for the kernel's maps. trie is the spec of a frontend's source ranges.
+func New(maps *bpf.BalancerMaps, trie *ebpf.MapSpec) Guard { return Guard{maps, trie} }
+
+// Rules are a frontend's source ranges and rate limits.
+type Rules struct {
+	Allow, Deny []netip.Prefix
+	Limits      service.Limits
 }
 
-// writeGuard programs the source ranges and rate limits of f, whose number is id. Ranges
+// Write programs the rules of the frontend with this number. Ranges
 // and limits are each replaced atomically. Absent ones are removed.
-func (d *DataPlane) writeGuard(id uint32, f desired.Frontend) error {
-	programmed, err := d.readGuard(id)
+func (g Guard) Write(id uint32, r Rules) error {
+	programmed, err := g.Read(id)
 	if err != nil {
 		return err
 	}
-	if !slices.Equal(programmed.allow, f.Allow) || !slices.Equal(programmed.deny, f.Deny) {
-		if err := d.writeSources(id, f.Allow, f.Deny); err != nil {
+	if !slices.Equal(programmed.Allow, r.Allow) || !slices.Equal(programmed.Deny, r.Deny) {
+		if err := g.writeSources(id, r.Allow, r.Deny); err != nil {
 			return err
 		}
 	}
-	if programmed.limits != f.Limits {
-		return d.writeLimits(id, f.Limits)
+	if programmed.Limits != r.Limits {
+		return g.writeLimits(id, r.Limits)
 	}
 	return nil
 }
 
-// clearGuard removes what writeGuard wrote. Absent entries are not an error.
-func (d *DataPlane) clearGuard(id uint32) error {
-	return errors.Join(absentIsFine(d.kernel.GuardRanges.Delete(id)), absentIsFine(d.kernel.GuardLimits.Delete(id)))
+// Clear removes what Write wrote. Absent entries are not an error.
+func (g Guard) Clear(id uint32) error {
+	return errors.Join(absentIsFine(g.maps.GuardRanges.Delete(id)), absentIsFine(g.maps.GuardLimits.Delete(id)))
 }
 
 func absentIsFine(err error) error {
@@ -57,18 +63,18 @@ func absentIsFine(err error) error {
 	return err
 }
 
-// readGuard returns what is programmed, with the ranges in their original order.
-func (d *DataPlane) readGuard(id uint32) (g guardOf, err error) {
+// Read returns what is programmed, with the ranges in their original order.
+func (g Guard) Read(id uint32) (r Rules, err error) {
 	var l bpf.BalancerGuardLimits
-	if err := absentIsFine(d.kernel.GuardLimits.Lookup(id, &l)); err != nil {
-		return g, fmt.Errorf("read limits: %w", err)
+	if err := absentIsFine(g.maps.GuardLimits.Lookup(id, &l)); err != nil {
+		return r, fmt.Errorf("read limits: %w", err)
 	}
-	g.limits = service.Limits{ClientPackets: l.ClientPackets, ClientOpens: l.ClientOpens, Packets: l.Packets, Opens: l.Opens}
+	r.Limits = service.Limits{ClientPackets: l.ClientPackets, ClientOpens: l.ClientOpens, Packets: l.Packets, Opens: l.Opens}
 	var trie *ebpf.Map
-	if err := d.kernel.GuardRanges.Lookup(id, &trie); errors.Is(err, ebpf.ErrKeyNotExist) {
-		return g, nil
+	if err := g.maps.GuardRanges.Lookup(id, &trie); errors.Is(err, ebpf.ErrKeyNotExist) {
+		return r, nil
 	} else if err != nil {
-		return g, fmt.Errorf("read source ranges: %w", err)
+		return r, fmt.Errorf("read source ranges: %w", err)
 	}
 	defer trie.Close()
 	var allow, deny []placed
@@ -86,10 +92,10 @@ func (d *DataPlane) readGuard(id uint32) (g guardOf, err error) {
 		}
 	}
 	if err := entries.Err(); err != nil {
-		return g, fmt.Errorf("read source ranges: %w", err)
+		return r, fmt.Errorf("read source ranges: %w", err)
 	}
-	g.allow, g.deny = inOrder(allow), inOrder(deny)
-	return g, nil
+	r.Allow, r.Deny = inOrder(allow), inOrder(deny)
+	return r, nil
 }
 
 // placed is a range and its position in the configured list.
@@ -131,14 +137,14 @@ func fromRangeKey(k bpf.BalancerGuardRangeKey) (bpf.BalancerGuardList, netip.Pre
 
 // writeSources replaces the trie. The kernel returns when no packet uses the old one any
 // more.
-func (d *DataPlane) writeSources(id uint32, allow, deny []netip.Prefix) error {
+func (g Guard) writeSources(id uint32, allow, deny []netip.Prefix) error {
 	if len(allow)+len(deny) == 0 {
-		return absentIsFine(d.kernel.GuardRanges.Delete(id))
+		return absentIsFine(g.maps.GuardRanges.Delete(id))
 	}
-	if n := len(allow) + len(deny); n > int(d.guardTrie.MaxEntries) {
-		return fmt.Errorf("%d source ranges exceed the limit of %d per frontend", n, d.guardTrie.MaxEntries)
+	if n := len(allow) + len(deny); n > int(g.trie.MaxEntries) {
+		return fmt.Errorf("%d source ranges exceed the limit of %d per frontend", n, g.trie.MaxEntries)
 	}
-	trie, err := ebpf.NewMap(d.guardTrie)
+	trie, err := ebpf.NewMap(g.trie)
 	if err != nil {
 		return fmt.Errorf("make source ranges: %w", err)
 	}
@@ -160,7 +166,7 @@ func (d *DataPlane) writeSources(id uint32, allow, deny []netip.Prefix) error {
 		}
 	}
 	if err == nil {
-		err = d.kernel.GuardRanges.Put(id, trie)
+		err = g.maps.GuardRanges.Put(id, trie)
 	}
 	if err != nil {
 		return fmt.Errorf("write source ranges: %w", err)
@@ -168,19 +174,19 @@ func (d *DataPlane) writeSources(id uint32, allow, deny []netip.Prefix) error {
 	return nil
 }
 
-func (d *DataPlane) writeLimits(id uint32, l service.Limits) error {
+func (g Guard) writeLimits(id uint32, l service.Limits) error {
 	if l == (service.Limits{}) {
-		return absentIsFine(d.kernel.GuardLimits.Delete(id))
+		return absentIsFine(g.maps.GuardLimits.Delete(id))
 	}
 	v := bpf.BalancerGuardLimits{
 		ClientPackets: l.ClientPackets, ClientOpens: l.ClientOpens, Packets: l.Packets, Opens: l.Opens,
-		BatchPackets: guardBatch(l.Packets), BatchOpens: guardBatch(l.Opens),
+		BatchPackets: batch(l.Packets), BatchOpens: batch(l.Opens),
 	}
-	v.EachPacket.Step, v.EachPacket.Depth = guardBucket(l.ClientPackets, clientClock)
-	v.EachOpen.Step, v.EachOpen.Depth = guardBucket(l.ClientOpens, clientClock)
-	v.AllPackets.Step, v.AllPackets.Depth = guardBucket(l.Packets, commonClock)
-	v.AllOpens.Step, v.AllOpens.Depth = guardBucket(l.Opens, commonClock)
-	if err := d.kernel.GuardLimits.Put(id, v); err != nil {
+	v.EachPacket.Step, v.EachPacket.Depth = bucket(l.ClientPackets, clientClock)
+	v.EachOpen.Step, v.EachOpen.Depth = bucket(l.ClientOpens, clientClock)
+	v.AllPackets.Step, v.AllPackets.Depth = bucket(l.Packets, commonClock)
+	v.AllOpens.Step, v.AllOpens.Depth = bucket(l.Opens, commonClock)
+	if err := g.maps.GuardLimits.Put(id, v); err != nil {
 		return fmt.Errorf("write limits: %w", err)
 	}
 	return nil
@@ -190,25 +196,25 @@ func (d *DataPlane) writeLimits(id uint32, l service.Limits) error {
 const (
 	clientClock = 16_000_000
 	commonClock = 16_000_000_000
-	leastBurst  = 8 // packets
+	LeastBurst  = 8 // packets
 )
 
-// guardBurst returns the depth of a bucket in packets: a tenth of a second.
-func guardBurst(rate uint32) uint32 { return max(rate/10, leastBurst) }
+// burst returns the depth of a bucket in packets: a tenth of a second.
+func burst(rate uint32) uint32 { return max(rate/10, LeastBurst) }
 
-// guardBucket returns the cost of one packet in clock units, and the bucket's depth;
+// bucket returns the cost of one packet in clock units, and the bucket's depth;
 // zeros if there is no limit, or it exceeds the clock's resolution.
-func guardBucket(rate uint32, clock uint64) (step, depth uint64) {
+func bucket(rate uint32, clock uint64) (step, depth uint64) {
 	if rate == 0 {
 		return 0, 0
 	}
 	step = clock / uint64(rate)
-	return step, step * uint64(guardBurst(rate))
+	return step, step * uint64(burst(rate))
 }
 
-// guardBatch is the number of tokens that a CPU takes from a shared bucket at a time: so
+// batch is the number of tokens that a CPU takes from a shared bucket at a time: so
 // few that unused ones do not matter.
-func guardBatch(rate uint32) uint32 { return min(max(guardBurst(rate)/128, 1), 32) }
+func batch(rate uint32) uint32 { return min(max(burst(rate)/128, 1), 32) }
 
-// guardKey returns the secret of policy.h's hash.
-func guardKey() [2]uint64 { return [2]uint64{rand.Uint64(), rand.Uint64()} }
+// Key returns a new secret of policy.h's hash.
+func Key() [2]uint64 { return [2]uint64{rand.Uint64(), rand.Uint64()} }

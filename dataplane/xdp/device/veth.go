@@ -1,4 +1,4 @@
-package xdp
+package device
 
 import (
 	"encoding/binary"
@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// losesNative returns why an interface would lose packets that a native program sends
+// LosesNative returns why an interface would lose packets that a native program sends
 // back out of it, or an empty string. A veth accepts such packets only while its peer
 // polls for them, which requires GRO or an XDP program there (drivers/net/veth.c,
 // veth_xdp_xmit). It then advertises the redirect target feature. Kernels before 6.3 do
 // not report it: they are trusted, like any other driver.
-func losesNative(nic netlink.Link) string {
+func LosesNative(nic netlink.Link) string {
 	if nic.Type() != "veth" {
 		return ""
 	}
-	if features, err := DeviceFeatures(nic); err != nil || features&featureRedirectTarget != 0 {
+	if features, err := Features(nic); err != nil || features&featureRedirectTarget != 0 {
 		return ""
 	}
 	return "native would need GRO on, or an XDP program, at the far end of this veth"
@@ -38,9 +38,9 @@ type genlHeader [4]byte
 func (h genlHeader) Len() int          { return len(h) }
 func (h genlHeader) Serialize() []byte { return h[:] }
 
-// DeviceFeatures returns the native XDP features of an interface: NETDEV_XDP_ACT_* of
+// Features returns the native XDP features of an interface: NETDEV_XDP_ACT_* of
 // linux/netdev.h (Documentation/netlink/specs/netdev.yaml).
-func DeviceFeatures(nic netlink.Link) (uint64, error) {
+func Features(nic netlink.Link) (uint64, error) {
 	const cmdDevGet, attrIfindex, attrXDPFeatures = 1, 1, 3
 	family, err := netlink.GenlFamilyGet("netdev")
 	if err != nil {

@@ -1,4 +1,7 @@
-package xdp
+// Package fragment reunites fragments that arrive before the first of their datagram with it:
+// the program hands them over, and gets them back when it has the first. It does not parse
+// packets. Its tests, with the program, are in dataplane/xdp.
+package fragment
 
 import (
 	"bytes"
@@ -20,53 +23,53 @@ import (
 )
 
 const (
-	// orphanTick is the interval at which the program's fragment table is checked for
+	// tick is the interval at which the program's fragment table is checked for
 	// the first fragment.
-	orphanTick = 2 * time.Millisecond
-	// orphanLife is how long a fragment waits for its first. Packets of one datagram
+	tick = 2 * time.Millisecond
+	// Life is how long a fragment waits for its first. Packets of one datagram
 	// are reordered by less than this.
-	orphanLife = 100 * time.Millisecond
+	Life = 100 * time.Millisecond
 	// maxOrphans limits the memory of waiting fragments: 3 MiB.
 	maxOrphans = 1024
-	// lostFragment is the name of DROP_FRAGMENT_LOST.
-	lostFragment = "fragment-lost"
-	// fragmentFresh is FRAGMENT_NS of bpf/balancer/fragment.h.
-	fragmentFresh = 2 * time.Second
+	// Lost is the name of DROP_FRAGMENT_LOST.
+	Lost = "fragment-lost"
+	// fresh is FRAGMENT_NS of bpf/balancer/fragment.h.
+	fresh = 2 * time.Second
 )
 
-// orphanage holds fragments that arrived before their datagram's first one, and reinjects
+// Orphanage holds fragments that arrived before their datagram's first one, and reinjects
 // them into the program when that arrives. If it does not, they are reinjected too,
 // marked as lost, so that the program drops and counts them.
-type orphanage struct {
+type Orphanage struct {
 	reader  *ringbuf.Reader
 	table   *ebpf.Map
 	program *ebpf.Program
 	netns   *os.File
 	ended   chan struct{}
-	missed  atomic.Uint64 // lost and not countable by the program, because reinjection failed
+	missed  atomic.Uint64 // because reinjection failed
 }
 
-// newOrphanage starts handling fragments in the calling thread's network namespace.
-func newOrphanage(k *kernelObjects) (*orphanage, error) {
+// Start starts handling fragments in the calling thread's network namespace.
+func Start(maps *bpf.BalancerMaps, program *ebpf.Program) (*Orphanage, error) {
 	netns, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return nil, fmt.Errorf("xdp: fragments: %w", err)
 	}
-	reader, err := ringbuf.NewReader(k.Orphans)
+	reader, err := ringbuf.NewReader(maps.Orphans)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("xdp: fragments: read the ring buffer: %w", err), netns.Close())
 	}
-	o := &orphanage{reader: reader, table: k.Fragments, program: k.Balancer, netns: netns, ended: make(chan struct{})}
+	o := &Orphanage{reader: reader, table: maps.Fragments, program: program, netns: netns, ended: make(chan struct{})}
 	began := make(chan error)
 	go o.run(began)
 	if err := <-began; err != nil {
-		return nil, errors.Join(fmt.Errorf("xdp: fragments: %w", err), o.close())
+		return nil, errors.Join(fmt.Errorf("xdp: fragments: %w", err), o.Close())
 	}
 	return o, nil
 }
 
-// close stops it if it was started. Waiting fragments are lost.
-func (o *orphanage) close() error {
+// Close stops it if it was started. Waiting fragments are lost.
+func (o *Orphanage) Close() error {
 	if o == nil {
 		return nil
 	}
@@ -75,9 +78,12 @@ func (o *orphanage) close() error {
 	return errors.Join(err, o.netns.Close())
 }
 
+// Missed counts the lost fragments that the program could not count.
+func (o *Orphanage) Missed() uint64 { return o.missed.Load() }
+
 // run never unlocks its thread, which is in another namespace than the others and ends
 // with it.
-func (o *orphanage) run(began chan<- error) {
+func (o *Orphanage) run(began chan<- error) {
 	defer close(o.ended)
 	runtime.LockOSThread()
 	err := ownns.Enter(int(o.netns.Fd()))
@@ -104,11 +110,11 @@ func deadline(waiting int) time.Time {
 	if waiting == 0 {
 		return time.Time{}
 	}
-	return time.Now().Add(orphanTick)
+	return time.Now().Add(tick)
 }
 
 // take adds a fragment to the waiting ones.
-func (o *orphanage) take(waiting []bpf.BalancerOrphan, sample []byte) []bpf.BalancerOrphan {
+func (o *Orphanage) take(waiting []bpf.BalancerOrphan, sample []byte) []bpf.BalancerOrphan {
 	var f bpf.BalancerOrphan
 	if binary.Read(bytes.NewReader(sample), binary.NativeEndian, &f) != nil || f.Len > uint32(len(f.Frame)) {
 		return waiting
@@ -122,7 +128,7 @@ func (o *orphanage) take(waiting []bpf.BalancerOrphan, sample []byte) []bpf.Bala
 
 // look reinjects fragments whose first has arrived, gives up those that waited too long,
 // and returns the rest.
-func (o *orphanage) look(waiting []bpf.BalancerOrphan) []bpf.BalancerOrphan {
+func (o *Orphanage) look(waiting []bpf.BalancerOrphan) []bpf.BalancerOrphan {
 	now := clock.Now()
 	rest := waiting[:0]
 	for i := range waiting {
@@ -130,9 +136,9 @@ func (o *orphanage) look(waiting []bpf.BalancerOrphan) []bpf.BalancerOrphan {
 		var first bpf.BalancerFragment
 		err := o.table.Lookup(&f.Key, &first)
 		switch {
-		case err == nil && now-time.Duration(first.Seen) < fragmentFresh:
+		case err == nil && now-time.Duration(first.Seen) < fresh:
 			o.bringBack(f)
-		case now-time.Duration(f.Seen) > orphanLife:
+		case now-time.Duration(f.Seen) > Life:
 			o.lose(f)
 		default:
 			rest = append(rest, *f)
@@ -143,10 +149,10 @@ func (o *orphanage) look(waiting []bpf.BalancerOrphan) []bpf.BalancerOrphan {
 
 // lose marks the datagram as lost, unless its first fragment has just arrived, and lets
 // the program count it.
-func (o *orphanage) lose(f *bpf.BalancerOrphan) {
+func (o *Orphanage) lose(f *bpf.BalancerOrphan) {
 	gone := bpf.BalancerFragment{Seen: uint64(clock.Now()), Lost: 1}
 	stale := bpf.BalancerFragment{}
-	if o.table.Lookup(&f.Key, &stale) == nil && clock.Now()-time.Duration(stale.Seen) >= fragmentFresh {
+	if o.table.Lookup(&f.Key, &stale) == nil && clock.Now()-time.Duration(stale.Seen) >= fresh {
 		// It would prevent the mark. If the first fragment arrives between these
 		// two calls, only that datagram is lost.
 		if err := o.table.Delete(&f.Key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -164,16 +170,11 @@ func (o *orphanage) lose(f *bpf.BalancerOrphan) {
 // bringBack runs the program on the frame as if it had just arrived on its interface, and
 // the kernel executes the verdict (Linux 5.18: live frames). This fails if the interface
 // no longer exists.
-func (o *orphanage) bringBack(f *bpf.BalancerOrphan) {
+func (o *Orphanage) bringBack(f *bpf.BalancerOrphan) {
 	if _, err := o.program.Run(&ebpf.RunOptions{
 		Data: f.Frame[:f.Len], Flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES,
-		Context: xdpContext{DataEnd: f.Len, IngressIfindex: f.Ifindex},
+		Context: bpf.Context{DataEnd: f.Len, IngressIfindex: f.Ifindex},
 	}); err != nil {
 		o.missed.Add(1)
 	}
-}
-
-// xdpContext is struct xdp_md (linux/bpf.h).
-type xdpContext struct {
-	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
 }

@@ -1,4 +1,4 @@
-package xdp
+package device
 
 import (
 	"encoding/binary"
@@ -15,10 +15,11 @@ import (
 	"github.com/fairlead/fairlead/internal/netlist"
 )
 
-// macWatch maintains the MAC addresses that frames may be for, according to the devices
+// MACWatch maintains the MAC addresses that frames may be for, according to the devices
 // (bpf/balancer/mac.h).
-type macWatch struct {
-	d     *DataPlane
+type MACWatch struct {
+	names []string // of the interfaces
+	maps  *bpf.BalancerMaps
 	nl    *netlink.Handle
 	watch *devices.Watch
 	stop  chan struct{}
@@ -31,24 +32,28 @@ const (
 	macRetry = time.Second
 )
 
-// watchMACs writes the MAC addresses, and again whenever a device changes, until the data
-// plane is closed. It works in the calling thread's network namespace.
-func (d *DataPlane) watchMACs() error {
+// WatchMACs writes the MAC addresses for which a program at these interfaces accepts frames,
+// and again whenever a device changes, until Close. It works in the calling thread's network
+// namespace.
+func WatchMACs(interfaces []string, maps *bpf.BalancerMaps) (*MACWatch, error) {
 	nl, err := netlink.NewHandle()
 	if err != nil {
-		return fmt.Errorf("xdp: MAC addresses: %w", err)
+		return nil, fmt.Errorf("xdp: MAC addresses: %w", err)
 	}
-	w := &macWatch{d: d, nl: nl, stop: make(chan struct{}), done: make(chan struct{})}
+	w := &MACWatch{names: interfaces, maps: maps, nl: nl, stop: make(chan struct{}), done: make(chan struct{})}
 	if w.watch, err = devices.NewWatch(devices.Links); err != nil {
 		nl.Close()
-		return fmt.Errorf("xdp: MAC addresses: %w", err)
+		return nil, fmt.Errorf("xdp: MAC addresses: %w", err)
 	}
-	d.macs = w
 	go w.run()
-	return w.write()
+	if err := w.write(); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
 }
 
-func (w *macWatch) run() {
+func (w *MACWatch) run() {
 	defer close(w.done)
 	var retry <-chan time.Time
 	for {
@@ -71,7 +76,8 @@ func (w *macWatch) run() {
 	}
 }
 
-func (w *macWatch) close() {
+// Close ends it, if it is not nil.
+func (w *MACWatch) Close() {
 	if w == nil {
 		return
 	}
@@ -82,27 +88,27 @@ func (w *macWatch) close() {
 }
 
 // write makes the program accept frames for the current devices.
-func (w *macWatch) write() error {
+func (w *MACWatch) write() error {
 	links, err := netlist.Whole(w.nl.LinkList)
 	if err != nil {
 		return fmt.Errorf("xdp: list devices: %w", err)
 	}
 	wanted, own := map[bpf.BalancerDeviceMac]uint8{}, map[uint32]uint64{}
-	for _, l := range receivers(links, w.d.config.Interfaces) {
+	for _, l := range receivers(links, w.names) {
 		index := uint32(l.Attrs().Index)
 		wanted[bpf.BalancerDeviceMac{Ifindex: index, Mac: [6]uint8{1}}] = 0 // marks it as written
 		for _, mac := range macsOf(links, l) {
 			wanted[bpf.BalancerDeviceMac{Ifindex: index, Mac: mac}] = 0
 		}
 		if mac, ok := macOf(l); ok {
-			own[index%w.d.kernel.OwnMacs.MaxEntries()] = macWord(index, mac)
+			own[index%w.maps.OwnMacs.MaxEntries()] = macWord(index, mac)
 		}
 	}
-	if err := bpfmap.Hold(w.d.kernel.DeviceMacs, wanted); err != nil {
+	if err := bpfmap.Hold(w.maps.DeviceMacs, wanted); err != nil {
 		return fmt.Errorf("xdp: %w", err)
 	}
-	for slot := range w.d.kernel.OwnMacs.MaxEntries() {
-		if err := w.d.kernel.OwnMacs.Put(slot, own[slot]); err != nil {
+	for slot := range w.maps.OwnMacs.MaxEntries() {
+		if err := w.maps.OwnMacs.Put(slot, own[slot]); err != nil {
 			return fmt.Errorf("xdp: write a device's own MAC address: %w", err)
 		}
 	}
