@@ -28,7 +28,7 @@ var ErrCapturing = errors.New("another capture is running: stop it first")
 // with reporting replaces it; neither replacement loses packets. It may run concurrently
 // with everything else.
 func (d *DataPlane) Capture(ctx context.Context, w io.Writer, o capture.Options) (s capture.Summary, err error) {
-	if err := errors.Join(o.Validate(), d.missing.Err(features.Capture)); err != nil {
+	if err := errors.Join(o.Validate(), d.program.Missing.Err(features.Capture)); err != nil {
 		return s, fmt.Errorf("capture: %w", err)
 	}
 	index, err := d.ifindex(o.Interface)
@@ -44,7 +44,7 @@ func (d *DataPlane) Capture(ctx context.Context, w io.Writer, o capture.Options)
 		return s, fmt.Errorf("capture: %w", err)
 	}
 	defer func() { err = errors.Join(err, watch.Close()) }()
-	if err := d.swap(watch.program.kernel.Balancer); err != nil {
+	if err := d.swap(watch.program.Balancer); err != nil {
 		return s, errors.Join(fmt.Errorf("capture: %w", err), d.swap(d.kernel.Balancer))
 	}
 	defer func() { err = errors.Join(err, d.swap(d.kernel.Balancer)) }()
@@ -75,7 +75,7 @@ func (d *DataPlane) swap(p *ebpf.Program) error {
 
 // watcher is a program that reports its packets, and the reader for them.
 type watcher struct {
-	program *variant
+	program *bpf.BalancerObjects
 	reader  *perf.Reader
 	boot    time.Time
 	lost    uint64
@@ -86,7 +86,7 @@ const watchLease = 5 * time.Second
 
 // renew extends the program's lease from now on.
 func (w *watcher) renew(lease time.Duration) error {
-	return w.program.kernel.WatchUntil.Set(uint64(clock.Now() + lease))
+	return w.program.WatchUntil.Set(uint64(clock.Now() + lease))
 }
 
 // keep renews until ctx ends.
@@ -109,7 +109,7 @@ func (w *watcher) keep(ctx context.Context) error {
 const perfBytes = 1 << 20
 
 func (d *DataPlane) watch(o capture.Options, ifindex int) (*watcher, error) {
-	program, err := d.newVariant(func(spec *ebpf.CollectionSpec) error {
+	reporting, err := d.program.Variant(func(spec *ebpf.CollectionSpec) error {
 		return errors.Join(
 			spec.Variables[bpf.BalancerVarWatching].Set(true),
 			spec.Variables[bpf.BalancerVarWatchFilter].Set(watchFilter(o, ifindex)),
@@ -118,14 +118,14 @@ func (d *DataPlane) watch(o capture.Options, ifindex int) (*watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watcher{program: program, boot: clock.Zero()}
+	w := &watcher{program: reporting, boot: clock.Zero()}
 	// If this process is killed, the program stays until the next agent starts.
-	_, err = d.pinTable(program.kernel.Steps)
+	_, err = d.program.PinTable(reporting.Steps)
 	if err == nil {
 		err = w.renew(watchLease)
 	}
 	if err == nil {
-		w.reader, err = perf.NewReader(program.kernel.Watched, perfBytes)
+		w.reader, err = perf.NewReader(reporting.Watched, perfBytes)
 	}
 	if err != nil {
 		return nil, errors.Join(err, w.Close())
@@ -135,7 +135,7 @@ func (d *DataPlane) watch(o capture.Options, ifindex int) (*watcher, error) {
 
 // Close must be called after the program is detached.
 func (w *watcher) Close() error {
-	err := errors.Join(w.program.kernel.Steps.Unpin(), w.program.Close())
+	err := errors.Join(w.program.Steps.Unpin(), w.program.Close())
 	if w.reader != nil {
 		err = errors.Join(err, w.reader.Close())
 	}

@@ -297,7 +297,7 @@ func TestCaptureFallsSilent(t *testing.T) {
 	must(t, err)
 	defer func() { must(t, w.Close()) }()
 	ordinary := d.kernel.Balancer
-	d.kernel.Balancer = w.program.kernel.Balancer
+	d.kernel.Balancer = w.program.Balancer
 	defer func() { d.kernel.Balancer = ordinary }()
 	var lengths []int // bytes of frames
 	for i, lease := range []time.Duration{time.Hour, -time.Second, time.Hour} {

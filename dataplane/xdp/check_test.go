@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/program"
 )
 
 // Every frontend that a Service can request is either programmed, and listed exactly as
@@ -96,18 +97,18 @@ func TestStepsFollowTheProgram(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	for range 2 {
-		first := d.steps
-		pins, err := d.pins.Names(stepsPrefix)
+		first := d.program.Table
+		pins, err := d.pins.Names(program.StepsPrefix)
 		must(t, err)
 		if len(pins) != 1 || pins[0] != first {
 			t.Errorf("pinned are %q, want %q", pins, first)
 		}
-		var program uint32
-		if err := d.kernel.Steps.Lookup(uint32(bpf.BalancerStepSTEP_SLOW_PATH), &program); err != nil || program == 0 {
+		var slowPath uint32
+		if err := d.kernel.Steps.Lookup(uint32(bpf.BalancerStepSTEP_SLOW_PATH), &slowPath); err != nil || slowPath == 0 {
 			t.Errorf("no program for what is rare: %v", err)
 		}
 		d = n.reopen(t, d)
-		if d.steps == first {
+		if d.program.Table == first {
 			t.Error("the new program has the old table")
 		}
 	}

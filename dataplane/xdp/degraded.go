@@ -12,7 +12,7 @@ import (
 func (d *DataPlane) Degraded() []features.Degraded {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.Concat(d.missing, d.generic)
+	return slices.Concat(d.program.Missing, d.generic)
 }
 
 // withoutNative records that an interface has generic XDP although native was wanted.

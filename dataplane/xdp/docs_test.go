@@ -9,7 +9,7 @@ import (
 
 // TestDropReasonsAreExplained: the page has a row for each drop reason, and no others.
 func TestDropReasonsAreExplained(t *testing.T) {
-	spec, err := config().withDefaults().spec()
+	spec, err := config().withDefaults().program().Spec()
 	must(t, err)
 	reasons, err := bpf.EnumNames(spec, "drop_reason", "DROP_", int(bpf.BalancerDropReasonDROP_REASONS))
 	must(t, err)

@@ -42,7 +42,7 @@ const noSample = ^uint32(0)
 // power of two; 1 is all), until ctx ends, when the channel is closed. Events that arrive
 // faster than they are read are lost.
 func (d *DataPlane) Events(ctx context.Context, sampleEvery uint32) (<-chan Event, error) {
-	if err := d.missing.Err(features.DropEvents); err != nil {
+	if err := d.program.Missing.Err(features.DropEvents); err != nil {
 		return nil, fmt.Errorf("cannot follow drops: %w", err)
 	}
 	if !lockSoon(ctx, &d.following) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -103,26 +102,6 @@ type flowTable struct {
 	overtaken   atomic.Uint64 // counts sweeps that make a concurrent one void
 	opening     int           // flows that were not established, at the last sweep
 	stop, done  chan struct{} // of the sweeper
-}
-
-// sizeFlows sets the sizes of the flow table's maps, and the same numbers in the program.
-func (c Config) sizeFlows(spec *ebpf.CollectionSpec) error {
-	sets := (uint32(c.MaxFlows) + flowWays - 1) / flowWays
-	for name, n := range map[string]uint32{
-		bpf.BalancerMapFlows:       sets,
-		bpf.BalancerMapFlowData:    sets * flowWays,
-		bpf.BalancerMapFlowBack:    2 * sets, // half of the entries are free if all flows need one
-		bpf.BalancerMapConnections: uint32(c.MaxBackends) + 1,
-		bpf.BalancerMapSynFlows:    sets * flowWays,
-	} {
-		spec.Maps[name].MaxEntries = n
-	}
-	err := errors.Join(spec.Variables[bpf.BalancerVarFlowSets].Set(sets), spec.Variables[bpf.BalancerVarFlowBackLines].Set(2*sets),
-		spec.Variables[bpf.BalancerVarStoresInOrder].Set(runtime.GOARCH == "amd64"))
-	if err != nil {
-		return fmt.Errorf("xdp: flow table: %w", err)
-	}
-	return nil
 }
 
 // openFlows opens the flow table, and generates its secret if it has none.

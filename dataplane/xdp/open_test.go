@@ -224,7 +224,7 @@ func TestBackByTX(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	upsert(t, d, frontend(service.Tunnel, vips[false], service.TCP, servers[false]))
-	spec, err := d.config.spec()
+	spec, err := d.config.program().Spec()
 	must(t, err)
 	var hardware struct {
 		Balancer *ebpf.Program `ebpf:"balancer"`
@@ -297,7 +297,7 @@ func TestSysctlsAreSet(t *testing.T) {
 }
 
 func TestDropReasonsHaveNames(t *testing.T) {
-	spec, err := config().withDefaults().spec()
+	spec, err := config().withDefaults().program().Spec()
 	must(t, err)
 	names, err := bpf.EnumNames(spec, "drop_reason", "DROP_", int(bpf.BalancerDropReasonDROP_REASONS))
 	must(t, err)
@@ -330,7 +330,7 @@ func verifiedMax() uint32 {
 
 // The verifier's work and the size of the code.
 func TestVerifierStatistics(t *testing.T) {
-	spec, err := config().withDefaults().spec()
+	spec, err := config().withDefaults().program().Spec()
 	must(t, err)
 	for _, m := range spec.Maps {
 		m.Pinning = ebpf.PinNone

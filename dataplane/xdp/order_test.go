@@ -126,7 +126,7 @@ func TestOrderOfLoads(t *testing.T) {
 // memory on the stack.
 func barriers(t *testing.T, inOrder bool) map[string]int {
 	t.Helper()
-	spec, err := config().withDefaults().spec()
+	spec, err := config().withDefaults().program().Spec()
 	must(t, err)
 	must(t, spec.Variables[bpf.BalancerVarStoresInOrder].Set(inOrder))
 	for _, m := range spec.Maps {

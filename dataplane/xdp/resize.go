@@ -55,7 +55,7 @@ func (d *DataPlane) sizesFit() (bool, error) {
 	if err != nil || len(names) == 0 {
 		return true, err
 	}
-	spec, err := d.config.spec()
+	spec, err := d.config.program().Spec()
 	if err != nil {
 		return false, err
 	}
@@ -77,7 +77,8 @@ type resized struct{ *DataPlane }
 func openResized(pins *bpffs.Dir) (legacy, error) {
 	d := newDataPlane(Config{}.withDefaults())
 	d.pins = pins
-	spec, err := d.config.spec()
+	d.setProgram(nil)
+	spec, err := d.config.program().Spec()
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/program"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/bpfload"
 	"github.com/fairlead/fairlead/internal/bpfload/layouttest"
@@ -39,15 +40,13 @@ func (n *testNet) openAnother(t *testing.T, c Config, before *DataPlane, replace
 	a := &another{DataPlane: &DataPlane{}}
 	testkit.Do(t, n.balancer, func() error {
 		c := c.withDefaults()
-		spec, err := c.spec()
+		spec, err := c.program().Spec()
 		must(t, err)
 		next := layouttest.Next(t, spec, kept, nextLayouts...)
-		for name, value := range before.constants {
-			must(t, spec.Variables[name].Set(value))
-		}
-		delete(spec.Programs, stepPrograms[bpf.BalancerStepSTEP_HANDOVER])
-		delete(spec.Programs, stepPrograms[bpf.BalancerStepSTEP_SYN])
-		fillSteps(spec)
+		must(t, before.program.SetConstants(spec))
+		delete(spec.Programs, program.Steps[bpf.BalancerStepSTEP_HANDOVER])
+		delete(spec.Programs, program.Steps[bpf.BalancerStepSTEP_SYN])
+		program.FillSteps(spec)
 		pins, err := bpffs.Open(filepath.Join(c.PinDir, ownFolder))
 		must(t, err)
 		defer pins.Close()
@@ -58,13 +57,13 @@ func (n *testNet) openAnother(t *testing.T, c Config, before *DataPlane, replace
 		a.Collection, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: pins.Path("")}})
 		must(t, err)
 		t.Cleanup(a.Collection.Close)
-		a.DataPlane.kernel.Balancer = a.Collection.Programs["balancer"]
+		a.DataPlane.kernel = &program.Objects{Balancer: a.Collection.Programs["balancer"]}
 		_, err = a.state.Carry()
 		must(t, errors.Join(err, a.state.Replace(a.Collection.Programs["balancer"])))
 		if !replaces {
 			return nil
 		}
-		must(t, a.Maps["steps"].Pin(pins.Path(stepsPrefix+"another")))
+		must(t, a.Maps["steps"].Pin(pins.Path(program.StepsPrefix+"another")))
 		l, err := link.LoadPinnedLink(pins.Path(linkPin("eth0")), nil)
 		must(t, err)
 		return errors.Join(l.Update(a.Collection.Programs["balancer"]), l.Close(), a.state.Settle())

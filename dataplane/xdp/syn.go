@@ -62,7 +62,7 @@ func (d *DataPlane) prepareSYN() error {
 	if err := errors.Join(d.makeCookieKeys(), d.putSYNSettings()); err != nil {
 		return err
 	}
-	return d.loadLate(&d.late.syn)
+	return d.program.LoadSYN()
 }
 
 // wallTolerance is the permitted error of the cookies' clock: small compared with the 34
@@ -89,7 +89,7 @@ func (d *DataPlane) putSYNSettings() error {
 // presetSYN sets them in an object that replaces one with protected frontends, so that no
 // packet is processed with others.
 func (d *DataPlane) presetSYN(spec *ebpf.CollectionSpec) error {
-	if !d.late.syn.loaded.Load() {
+	if !d.program.HasSYN() {
 		return nil
 	}
 	if err := spec.Variables[bpf.BalancerVarSynSet].Set(d.config.synSettings(bpf.BalancerSynSettings{})); err != nil {

@@ -62,7 +62,7 @@ var ErrTracing = errors.New("another trace is running: try again")
 // copies of the entries that the packet needs. One trace runs at a time. name returns a
 // frontend's Service.
 func (d *DataPlane) TracePacket(ctx context.Context, r TraceRequest, name func(service.Key) string) (t Trace, err error) {
-	if err := d.missing.Err(features.TestRun); err != nil {
+	if err := d.program.Missing.Err(features.TestRun); err != nil {
 		return t, fmt.Errorf("trace: %w", err)
 	}
 	if len(r.Frame) < leastFrame {
@@ -90,18 +90,18 @@ func (d *DataPlane) TracePacket(ctx context.Context, r TraceRequest, name func(s
 }
 
 func (d *DataPlane) trace(t *Trace, ifindex int, name func(service.Key) string) error {
-	program, err := d.loadTracer()
+	tracer, err := d.loadTracer()
 	if err != nil {
 		return err
 	}
-	defer program.Close()
-	verdict, out, err := d.runTracer(program, t.In, ifindex)
+	defer tracer.Close()
+	verdict, out, err := d.runTracer(tracer, t.In, ifindex)
 	if err != nil {
 		return err
 	}
 	t.Verdict, t.Out = verdict.String(), out
 	var events bpf.TracerTraceList
-	if err := program.Events.Get(&events); err != nil {
+	if err := tracer.Events.Get(&events); err != nil {
 		return fmt.Errorf("read the trace events: %w", err)
 	}
 	if events.Uncopied > 0 {
@@ -140,14 +140,12 @@ var tracerPrivate = []string{
 // tracerSpec returns the object with its private maps. It needs two fragments: the packet
 // itself, and the first of its datagram.
 func (d *DataPlane) tracerSpec() (*ebpf.CollectionSpec, error) {
-	spec, err := d.specOf(bpf.LoadTracer)
+	spec, err := d.program.Tracer()
 	if err != nil {
 		return nil, err
 	}
 	spec.Maps[bpf.BalancerMapFragments].Type = ebpf.Hash
 	spec.Maps[bpf.BalancerMapFragments].MaxEntries = 2
-	d.stripLate(spec)
-	fillSteps(spec)
 	return spec, nil
 }
 
@@ -157,7 +155,7 @@ func (d *DataPlane) loadTracer() (*loadedTracer, error) {
 		return nil, err
 	}
 	var o loadedTracer
-	if err := d.loadAgain(&o, spec, tracerPrivate...); err != nil {
+	if err := d.program.Again(&o, spec, tracerPrivate...); err != nil {
 		return nil, fmt.Errorf("load the tracing program: %w", err)
 	}
 	return &o, nil

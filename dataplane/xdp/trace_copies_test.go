@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
+	"github.com/fairlead/fairlead/dataplane/xdp/program"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -31,10 +32,10 @@ type contents map[string]map[string]string
 func contentsOf(t testing.TB, d *DataPlane) contents {
 	t.Helper()
 	all := contents{}
-	for name, m := range mapsByName(d.kernel.BalancerMaps) {
+	for name, m := range program.ByName(d.kernel.BalancerMaps) {
 		all[name] = entriesOf(t, name, m)
 	}
-	all[settingsSection] = entriesOf(t, settingsSection, d.kernel.Settings)
+	all[program.SettingsSection] = entriesOf(t, program.SettingsSection, d.kernel.Settings)
 	var clock uint64
 	must(t, d.kernel.FlowClock.Get(&clock))
 	all["flow_clock"] = map[string]string{"": fmt.Sprint(clock)}
@@ -418,9 +419,8 @@ func TestTraceCannotWriteLiveMaps(t *testing.T) {
 	must(t, d.Prepare())
 	spec, err := d.tracerSpec()
 	must(t, err)
-	must(t, d.setConstants(spec))
 	unwritable := []ebpf.MapType{ebpf.Array, ebpf.PerCPUArray, ebpf.Hash, ebpf.LRUHash}
-	for _, name := range append(slices.Collect(maps.Keys(mapsByName(d.kernel.BalancerMaps))), settingsSection) {
+	for _, name := range append(slices.Collect(maps.Keys(program.ByName(d.kernel.BalancerMaps))), program.SettingsSection) {
 		m := spec.Maps[name]
 		if slices.Contains(tracerPrivate, name) {
 			continue

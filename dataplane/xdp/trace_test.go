@@ -123,10 +123,10 @@ func TestTraceRefuses(t *testing.T) {
 func TestTraceNamesTheAttachedProgram(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
-	other, err := d.newVariant(func(*ebpf.CollectionSpec) error { return nil })
+	other, err := d.program.Variant(func(*ebpf.CollectionSpec) error { return nil })
 	must(t, err)
 	defer other.Close()
-	must(t, d.swap(other.kernel.Balancer))
+	must(t, d.swap(other.Balancer))
 	got := n.trace(t, d, TraceRequest{Frame: packet{src: "192.0.2.7:1234", dst: "10.1.1.1:80"}.bytes(t)})
 	if !strings.Contains(got.Attached, ", not this agent's program ") {
 		t.Error(got.Attached)

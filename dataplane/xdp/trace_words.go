@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
+	"github.com/fairlead/fairlead/dataplane/xdp/program"
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
@@ -70,7 +71,7 @@ func (w *traceWords) text(kind bpf.TracerTraceKind, a uint32, b uint64) string {
 	case bpf.TracerTraceKindTRACE_SERVER:
 		return w.owners(a, uint32(b), b>>32 != 0)
 	case bpf.TracerTraceKindTRACE_ELSEWHERE:
-		return fmt.Sprintf("continues in the program %q", stepPrograms[bpf.BalancerStep(a)])
+		return fmt.Sprintf("continues in the program %q", program.Steps[bpf.BalancerStep(a)])
 	case bpf.TracerTraceKindTRACE_ASK:
 		return lookupWords(a, b)
 	case bpf.TracerTraceKindTRACE_NEXT_HOP:

@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 	"github.com/fairlead/fairlead/dataplane/xdp/fragment"
 	"github.com/fairlead/fairlead/dataplane/xdp/guard"
+	"github.com/fairlead/fairlead/dataplane/xdp/program"
 	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/bpfload"
@@ -35,21 +36,18 @@ type DataPlane struct {
 	config   Config
 	pins     *bpffs.Dir
 	state    *bpfload.State
-	kernel   kernelObjects
+	program  *program.Program
+	kernel   *program.Objects     // of program
 	links    map[string]link.Link // by interface
 	reasons  []string             // of drops, by number
 	settings bpf.BalancerSettings // as the program has them
-	steps    string               // the pin of the program's table
-	missing  features.Missing     // optional features that the kernel does not support
 	generic  []features.Degraded  // interfaces without native XDP
 	orphans  *fragment.Orphanage  // fragments that wait for their first
 	macs     *device.MACWatch
-	late     lateSteps
 	synStop  chan struct{} // of the pressure check
 	synDone  chan struct{}
 
-	constants map[string]any // with which the program was loaded
-	guard     guard.Guard
+	guard guard.Guard
 	// Each of these is exclusive.
 	capturing, following, tracing sync.Mutex
 
@@ -118,7 +116,7 @@ func Open(c Config) (*DataPlane, error) {
 }
 
 func newDataPlane(c Config) *DataPlane {
-	return &DataPlane{config: c, links: map[string]link.Link{}, builder: ring.NewBuilder(rememberedSlots), late: newLateSteps()}
+	return &DataPlane{config: c, links: map[string]link.Link{}, builder: ring.NewBuilder(rememberedSlots)}
 }
 
 func (d *DataPlane) open(old *predecessor) error {
@@ -131,7 +129,7 @@ func (d *DataPlane) open(old *predecessor) error {
 	if err := d.readDraining(); err != nil {
 		return err
 	}
-	if !d.missing.Has(features.DropEvents) {
+	if !d.program.Missing.Has(features.DropEvents) {
 		var err error
 		if d.orphans, err = fragment.Start(&d.kernel.BalancerMaps, d.kernel.Balancer); err != nil {
 			return err
@@ -161,7 +159,7 @@ func (d *DataPlane) attachTo(old *predecessor) error {
 		if err := d.attach(nil); err != nil {
 			return err
 		}
-		return errors.Join(d.unpinOldSteps(), d.state.Settle())
+		return errors.Join(d.program.UnpinOldSteps(), d.state.Settle())
 	}
 	if err := d.inherit(old); err != nil {
 		return err
@@ -169,7 +167,7 @@ func (d *DataPlane) attachTo(old *predecessor) error {
 	if err := d.attach(old.pins); err != nil {
 		return err
 	}
-	return errors.Join(d.unpinOldSteps(), d.state.Settle(), old.remove())
+	return errors.Join(d.program.UnpinOldSteps(), d.state.Settle(), old.remove())
 }
 
 // SetSources changes the load balancer's own addresses. fullnat flows with a previous
@@ -205,7 +203,7 @@ func (d *DataPlane) letGo() error {
 	d.macs.Close()
 	d.stopWatchingSYN()
 	d.macs = nil
-	return errors.Join(d.orphans.Close(), d.bits.close(), d.rings.Close(), d.closeFlows(), d.kernel.Close())
+	return errors.Join(d.orphans.Close(), d.bits.close(), d.rings.Close(), d.closeFlows(), d.program.Close())
 }
 
 // Detach removes the data plane from the kernel: the programs from the interfaces, and
