@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -31,7 +30,7 @@ func (d *DataPlane) Capture(ctx context.Context, w io.Writer, o capture.Options)
 	if err := errors.Join(o.Validate(), d.program.Missing.Err(features.Capture)); err != nil {
 		return s, fmt.Errorf("capture: %w", err)
 	}
-	index, err := d.ifindex(o.Interface)
+	index, err := d.links.Index(o.Interface)
 	if err != nil {
 		return s, fmt.Errorf("capture: %w", err)
 	}
@@ -44,10 +43,10 @@ func (d *DataPlane) Capture(ctx context.Context, w io.Writer, o capture.Options)
 		return s, fmt.Errorf("capture: %w", err)
 	}
 	defer func() { err = errors.Join(err, watch.Close()) }()
-	if err := d.swap(watch.program.Balancer); err != nil {
-		return s, errors.Join(fmt.Errorf("capture: %w", err), d.swap(d.kernel.Balancer))
+	if err := d.links.Swap(watch.program.Balancer); err != nil {
+		return s, errors.Join(fmt.Errorf("capture: %w", err), d.links.Swap(d.kernel.Balancer))
 	}
-	defer func() { err = errors.Join(err, d.swap(d.kernel.Balancer)) }()
+	defer func() { err = errors.Join(err, d.links.Swap(d.kernel.Balancer)) }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	kept := make(chan error, 1)
@@ -59,18 +58,7 @@ func (d *DataPlane) Capture(ctx context.Context, w io.Writer, o capture.Options)
 		cancel()
 		err = errors.Join(err, <-kept)
 	}()
-	return capture.Write(ctx, w, watch, d.interfaceNames(), o)
-}
-
-// swap replaces the attached program.
-func (d *DataPlane) swap(p *ebpf.Program) error {
-	var errs []error
-	for name, l := range d.links {
-		if err := l.Update(p); err != nil {
-			errs = append(errs, fmt.Errorf("interface %s: replace the program: %w", name, err))
-		}
-	}
-	return errors.Join(errs...)
+	return capture.Write(ctx, w, watch, d.links.Names(), o)
 }
 
 // watcher is a program that reports its packets, and the reader for them.
@@ -201,27 +189,3 @@ func (w *watcher) decode(p perf.Record) (capture.Frame, bool) {
 
 // Lost implements capture.Source.
 func (w *watcher) Lost() uint64 { return w.lost }
-
-// ifindex returns the index of one of our interfaces; 0 for an empty name.
-func (d *DataPlane) ifindex(name string) (int, error) {
-	if name == "" {
-		return 0, nil
-	}
-	for index, n := range d.interfaceNames() {
-		if n == name {
-			return index, nil
-		}
-	}
-	return 0, fmt.Errorf("interface %q: the data plane uses only %s", name, strings.Join(d.config.Interfaces, ", "))
-}
-
-// interfaceNames returns our interfaces by index.
-func (d *DataPlane) interfaceNames() map[int]string {
-	names := map[int]string{}
-	for name, l := range d.links {
-		if info, err := l.Info(); err == nil && info.XDP() != nil {
-			names[int(info.XDP().Ifindex)] = name
-		}
-	}
-	return names
-}

@@ -148,9 +148,9 @@ func TestCaptureBeforeAndAfter(t *testing.T) {
 	info, err := d.kernel.Balancer.Info()
 	must(t, err)
 	id, _ := info.ID()
-	for name, l := range d.links {
-		if i, err := l.Info(); err != nil || i.Program != id {
-			t.Errorf("%s has program %d, not %d: %v", name, i.Program, id, err)
+	for _, name := range d.links.Names() {
+		if now, err := d.links.Attached(name); err != nil || now != id {
+			t.Errorf("%s has program %d, not %d: %v", name, now, id, err)
 		}
 	}
 }

@@ -11,18 +11,22 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/attach"
 	"github.com/fairlead/fairlead/internal/nodekey"
 )
 
 // Mode is how a program is attached to an interface.
-type Mode string
+type Mode = attach.Mode
 
 // The modes.
 const (
-	Auto    Mode = "auto"    // native if supported, else generic
-	Native  Mode = "native"  // in the driver
-	Generic Mode = "generic" // in the kernel's receive path: works everywhere, slower
+	Auto    = attach.Auto
+	Native  = attach.Native
+	Generic = attach.Generic
 )
+
+// ErrOccupied is the error of Open, wrapped, if an interface has another XDP program.
+var ErrOccupied = attach.ErrOccupied
 
 // PortRange is a range of ports, bounds included.
 type PortRange struct {

@@ -63,7 +63,7 @@ func add(sum *dataplane.Counts, packets, bytes, flows uint64) {
 func (d *DataPlane) Describe() dataplane.Description {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	out := dataplane.Description{Kind: "xdp", Attached: slices.Clone(d.attached), Drops: map[string]uint64{}}
+	out := dataplane.Description{Kind: "xdp", Attached: d.links.Describe(), Drops: map[string]uint64{}}
 	if n := d.rings.Lacking(); n > 0 {
 		out.Warnings = append(out.Warnings, fmt.Sprintf("chains: all %d were in use when slots needed to list earlier backends: "+
 			"%d times one was left out, whose connections may break (MaxChains)", d.config.MaxChains, n))

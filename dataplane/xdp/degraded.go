@@ -1,8 +1,11 @@
 package xdp
 
 import (
-	"fmt"
+	"errors"
 	"slices"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/features"
 )
@@ -12,12 +15,17 @@ import (
 func (d *DataPlane) Degraded() []features.Degraded {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.Concat(d.program.Missing, d.generic)
+	return slices.Concat(d.program.Missing, d.links.Degraded())
 }
 
-// withoutNative records that an interface has generic XDP although native was wanted.
-func (d *DataPlane) withoutNative(name, reason string) {
-	one := features.NewDegraded(features.NativeXDP, features.Balancer, fmt.Errorf("%s: %s", name, reason))
-	one.Reason = "driver"
-	d.generic = append(d.generic, one)
+// Impossible reports whether an error of Open means that this kernel, or the process's
+// permissions, do not allow the program to run. All other errors can be fixed.
+func Impossible(err error) bool {
+	var verifier *ebpf.VerifierError
+	for _, cannot := range []error{ebpf.ErrNotSupported, unix.ENOSYS, unix.EOPNOTSUPP, unix.EPERM} {
+		if errors.Is(err, cannot) {
+			return true
+		}
+	}
+	return errors.As(err, &verifier)
 }

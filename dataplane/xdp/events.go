@@ -58,7 +58,7 @@ func (d *DataPlane) Events(ctx context.Context, sampleEvery uint32) (<-chan Even
 		d.following.Unlock()
 		return nil, err
 	}
-	f := &follower{reader: reader, boot: clock.Zero(), reasons: d.reasons, names: d.interfaceNames(), out: make(chan Event)}
+	f := &follower{reader: reader, boot: clock.Zero(), reasons: d.reasons, names: d.links.Names(), out: make(chan Event)}
 	go func() {
 		defer d.following.Unlock()
 		defer close(f.out)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/attach"
 	"github.com/fairlead/fairlead/internal/bpffs"
 )
 
@@ -65,11 +66,11 @@ func (p *predecessor) folder() string {
 }
 
 func (d *DataPlane) isInCharge(pins *bpffs.Dir) (bool, error) {
-	theirs, err := pins.Names(linkPrefix)
+	theirs, err := pins.Names(attach.Prefix)
 	if err != nil {
 		return false, fmt.Errorf("xdp: PinDir: %w", err)
 	}
-	ours, err := d.pins.Names(linkPrefix)
+	ours, err := d.pins.Names(attach.Prefix)
 	if err != nil {
 		return false, fmt.Errorf("xdp: PinDir: %w", err)
 	}

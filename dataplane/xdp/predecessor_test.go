@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/attach"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/device"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
@@ -74,7 +75,7 @@ func newOldTwo(t *testing.T, n *testNet, c Config) *oldTwo {
 			must(t, o.Maps["tx_ports"].Put(index, index))
 			l, err := link.AttachXDP(link.XDPOptions{Program: o.Programs["balancer"], Interface: int(index), Flags: link.XDPDriverMode})
 			must(t, err)
-			must(t, l.Pin(filepath.Join(o.path, linkPin(name))))
+			must(t, l.Pin(filepath.Join(o.path, attach.Pin(name))))
 			return l.Close()
 		})
 	}
@@ -206,10 +207,10 @@ func TestTakeOverIsResumed(t *testing.T) {
 	old, err := d.openPredecessor()
 	must(t, err)
 	testkit.Do(t, n.balancer, func() error {
-		must(t, errors.Join(d.load(old), d.read(), d.inherit(old), d.openTxPorts()))
-		l, err := link.LoadPinnedLink(filepath.Join(o.path, linkPin("eth0")), nil)
+		must(t, errors.Join(d.load(old), d.read(), d.inherit(old), d.kernel.TxPorts.Put(n.eth0, n.eth0), d.kernel.TxPorts.Put(n.eth1, n.eth1)))
+		l, err := link.LoadPinnedLink(filepath.Join(o.path, attach.Pin("eth0")), nil)
 		must(t, err)
-		return errors.Join(l.Update(d.kernel.Balancer), l.Pin(d.pins.Path(linkPin("eth0"))), l.Close())
+		return errors.Join(l.Update(d.kernel.Balancer), l.Pin(d.pins.Path(attach.Pin("eth0"))), l.Close())
 	})
 	later := frontend(service.Tunnel, vips[true], service.TCP, servers[true])
 	upsert(t, d, later)

@@ -9,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/attach"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/bpfload"
 )
@@ -23,7 +24,7 @@ func (d *DataPlane) stepAside() error {
 		return err
 	}
 	if _, err := os.Stat(aside); err == nil {
-		links, err := d.pins.Names(linkPrefix)
+		links, err := d.pins.Names(attach.Prefix)
 		if err != nil {
 			return fmt.Errorf("xdp: PinDir: %w", err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/dataplane/xdp/attach"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/internal/bpfload"
 )
@@ -42,7 +43,7 @@ var history []byte
 
 // openState finds what a predecessor left in the pin directory.
 func (d *DataPlane) openState(spec *ebpf.CollectionSpec, maps bpfload.KeptMaps) (*bpfload.State, error) {
-	attached, err := bpfload.Attached(d.pins, linkPrefix)
+	attached, err := bpfload.Attached(d.pins, attach.Prefix)
 	if err != nil {
 		return nil, fmt.Errorf("xdp: PinDir: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/attach"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/program"
 	"github.com/fairlead/fairlead/internal/bpffs"
@@ -50,7 +51,7 @@ func (n *testNet) openAnother(t *testing.T, c Config, before *DataPlane, replace
 		pins, err := bpffs.Open(filepath.Join(c.PinDir, ownFolder))
 		must(t, err)
 		defer pins.Close()
-		attached, err := bpfload.Attached(pins, linkPrefix)
+		attached, err := bpfload.Attached(pins, attach.Prefix)
 		must(t, err)
 		a.state, err = bpfload.OpenState(spec, bpfload.Source{Folder: pins.Path(""), Maps: next, History: history, Attached: attached})
 		must(t, err)
@@ -64,7 +65,7 @@ func (n *testNet) openAnother(t *testing.T, c Config, before *DataPlane, replace
 			return nil
 		}
 		must(t, a.Maps["steps"].Pin(pins.Path(program.StepsPrefix+"another")))
-		l, err := link.LoadPinnedLink(pins.Path(linkPin("eth0")), nil)
+		l, err := link.LoadPinnedLink(pins.Path(attach.Pin("eth0")), nil)
 		must(t, err)
 		return errors.Join(l.Update(a.Collection.Programs["balancer"]), l.Close(), a.state.Settle())
 	})

@@ -71,7 +71,7 @@ func (d *DataPlane) TracePacket(ctx context.Context, r TraceRequest, name func(s
 	if t.Interface = r.Interface; t.Interface == "" {
 		t.Interface = d.config.Interfaces[0]
 	}
-	index, err := d.ifindex(t.Interface)
+	index, err := d.links.Index(t.Interface)
 	if err != nil {
 		return t, fmt.Errorf("trace: %w", err)
 	}
@@ -196,13 +196,13 @@ func (d *DataPlane) attachedTo(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	attached, err := d.links[name].Info()
+	attached, err := d.links.Attached(name)
 	if err != nil {
-		return "", fmt.Errorf("interface %s: %w", name, err)
+		return "", err
 	}
 	id, _ := own.ID()
-	if attached.Program != id {
-		return fmt.Sprintf("program %d, not this agent's program %d: a capture is running, or another tool has replaced it", attached.Program, id), nil
+	if attached != id {
+		return fmt.Sprintf("program %d, not this agent's program %d: a capture is running, or another tool has replaced it", attached, id), nil
 	}
 	return fmt.Sprintf("program %d, of the same source as the traced one; it was not run", id), nil
 }

@@ -126,12 +126,12 @@ func TestTraceNamesTheAttachedProgram(t *testing.T) {
 	other, err := d.program.Variant(func(*ebpf.CollectionSpec) error { return nil })
 	must(t, err)
 	defer other.Close()
-	must(t, d.swap(other.Balancer))
+	must(t, d.links.Swap(other.Balancer))
 	got := n.trace(t, d, TraceRequest{Frame: packet{src: "192.0.2.7:1234", dst: "10.1.1.1:80"}.bytes(t)})
 	if !strings.Contains(got.Attached, ", not this agent's program ") {
 		t.Error(got.Attached)
 	}
-	must(t, d.swap(d.kernel.Balancer))
+	must(t, d.links.Swap(d.kernel.Balancer))
 }
 
 // A destination of zeros is the interface's own address.

@@ -268,7 +268,7 @@ func lookupWords(rc uint32, b uint64) string {
 }
 
 func (w *traceWords) nic(index uint32) string {
-	if name := w.d.interfaceNames()[int(index)]; name != "" {
+	if name := w.d.links.Names()[int(index)]; name != "" {
 		return name
 	}
 	if nic, err := net.InterfaceByIndex(int(index)); err == nil {

@@ -11,12 +11,11 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/cilium/ebpf/link"
-
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/alloc"
+	"github.com/fairlead/fairlead/dataplane/xdp/attach"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/device"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
@@ -37,11 +36,10 @@ type DataPlane struct {
 	pins     *bpffs.Dir
 	state    *bpfload.State
 	program  *program.Program
-	kernel   *program.Objects     // of program
-	links    map[string]link.Link // by interface
+	kernel   *program.Objects // of program
+	links    *attach.Links
 	reasons  []string             // of drops, by number
 	settings bpf.BalancerSettings // as the program has them
-	generic  []features.Degraded  // interfaces without native XDP
 	orphans  *fragment.Orphanage  // fragments that wait for their first
 	macs     *device.MACWatch
 	synStop  chan struct{} // of the pressure check
@@ -52,7 +50,6 @@ type DataPlane struct {
 	capturing, following, tracing sync.Mutex
 
 	mu         sync.Mutex
-	attached   []string // for Describe
 	programmed map[service.Key]*programmed
 	// memberCount is the number of entries in the map of members.
 	memberCount int
@@ -116,7 +113,7 @@ func Open(c Config) (*DataPlane, error) {
 }
 
 func newDataPlane(c Config) *DataPlane {
-	return &DataPlane{config: c, links: map[string]link.Link{}, builder: ring.NewBuilder(rememberedSlots)}
+	return &DataPlane{config: c, links: &attach.Links{}, builder: ring.NewBuilder(rememberedSlots)}
 }
 
 func (d *DataPlane) open(old *predecessor) error {
@@ -155,8 +152,11 @@ func (d *DataPlane) attachTo(old *predecessor) error {
 	if _, err := d.carry(); err != nil { // changes since the first copy
 		return err
 	}
+	d.links = attach.New(attach.Options{
+		Program: d.kernel.Balancer, TxPorts: d.kernel.TxPorts, Pins: d.pins, Interfaces: d.config.Interfaces, Mode: d.config.Mode,
+	})
 	if old == nil {
-		if err := d.attach(nil); err != nil {
+		if err := d.links.Attach(nil); err != nil {
 			return err
 		}
 		return errors.Join(d.program.UnpinOldSteps(), d.state.Settle())
@@ -164,7 +164,7 @@ func (d *DataPlane) attachTo(old *predecessor) error {
 	if err := d.inherit(old); err != nil {
 		return err
 	}
-	if err := d.attach(old.pins); err != nil {
+	if err := d.links.Attach(old.pins); err != nil {
 		return err
 	}
 	return errors.Join(d.program.UnpinOldSteps(), d.state.Settle(), old.remove())
@@ -189,14 +189,7 @@ func (d *DataPlane) SetSources(v4, v6 netip.Addr) error {
 }
 
 // Close closes the data plane, which keeps forwarding.
-func (d *DataPlane) Close() error {
-	var errs []error
-	for _, l := range d.links {
-		errs = append(errs, l.Close())
-	}
-	errs = append(errs, d.letGo(), d.pins.Close())
-	return errors.Join(errs...)
-}
+func (d *DataPlane) Close() error { return errors.Join(d.links.Close(), d.letGo(), d.pins.Close()) }
 
 // letGo closes the kernel objects.
 func (d *DataPlane) letGo() error {
@@ -210,10 +203,5 @@ func (d *DataPlane) letGo() error {
 // everything programmed. It works in the calling thread's network namespace, which must
 // be that of the interfaces.
 func (d *DataPlane) Detach() error {
-	var errs []error
-	for name, l := range d.links {
-		errs = append(errs, endLink(l), device.RestoreOffloads(d.pins, name))
-	}
-	errs = append(errs, d.letGo(), d.pins.RemoveAll())
-	return errors.Join(errs...)
+	return errors.Join(d.links.Detach(), d.letGo(), d.pins.RemoveAll())
 }

@@ -1,4 +1,4 @@
-package xdp
+package attach
 
 import (
 	"cmp"
@@ -17,49 +17,10 @@ import (
 	"github.com/fairlead/fairlead/internal/features"
 )
 
-// ErrOccupied is the error of Open, wrapped, if an interface has another XDP program.
-var ErrOccupied = errors.New("interface has another XDP program")
-
-// linkPrefix starts the names of pinned links.
-const linkPrefix = "link_"
-
-// linkPin returns the name of an interface's pinned link.
-func linkPin(name string) string { return linkPrefix + device.PinWord(name) }
-
-// attach attaches the program to every interface, replacing a predecessor's if there is
-// one, and detaches it from all others. Links of another layout, in a separate directory,
-// become ours.
-func (d *DataPlane) attach(older *bpffs.Dir) error {
-	if err := d.openTxPorts(); err != nil {
-		return err
-	}
-	if err := d.adoptLinks(older); err != nil {
-		return err
-	}
-	if err := d.detachOthers(); err != nil {
-		return err
-	}
-	var lines []string
-	for _, name := range d.config.Interfaces {
-		line, err := d.attachOne(name)
-		if err != nil {
-			return err
-		}
-		lines = append(lines, line)
-	}
-	if err := d.closeTxPorts(); err != nil {
-		return err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.attached = lines
-	return nil
-}
-
 // openTxPorts lets packets leave by every interface before a program that sends them
 // there is attached.
-func (d *DataPlane) openTxPorts() error {
-	for _, name := range d.config.Interfaces {
+func (ls *Links) openTxPorts() error {
+	for _, name := range ls.Interfaces {
 		nic, err := netlink.LinkByName(name)
 		if err != nil {
 			return fmt.Errorf("xdp: interface %s: %w", name, err)
@@ -69,7 +30,7 @@ func (d *DataPlane) openTxPorts() error {
 			return fmt.Errorf("xdp: interface %s: %w", name, err)
 		}
 		for _, from := range append(members, nic) {
-			if err := d.kernel.TxPorts.Put(uint32(from.Attrs().Index), uint32(nic.Attrs().Index)); err != nil {
+			if err := ls.TxPorts.Put(uint32(from.Attrs().Index), uint32(nic.Attrs().Index)); err != nil {
 				return fmt.Errorf("xdp: interface %s: allow redirects to it: %w", name, err)
 			}
 		}
@@ -80,9 +41,9 @@ func (d *DataPlane) openTxPorts() error {
 // closeTxPorts prevents native programs from redirecting packets to an interface with a
 // generic program, most likely because its driver does not support redirects: those go
 // through the kernel. Generic programs redirect to any.
-func (d *DataPlane) closeTxPorts() error {
+func (ls *Links) closeTxPorts() error {
 	var generic []uint32
-	for _, name := range d.config.Interfaces {
+	for _, name := range ls.Interfaces {
 		nic, err := netlink.LinkByName(name)
 		if err != nil {
 			return fmt.Errorf("xdp: interface %s: %w", name, err)
@@ -91,11 +52,11 @@ func (d *DataPlane) closeTxPorts() error {
 			generic = append(generic, uint32(nic.Attrs().Index))
 		}
 	}
-	if len(generic) == len(d.config.Interfaces) {
+	if len(generic) == len(ls.Interfaces) {
 		return nil
 	}
 	for _, index := range generic {
-		if err := d.kernel.TxPorts.Delete(index); err != nil {
+		if err := ls.TxPorts.Delete(index); err != nil {
 			return fmt.Errorf("xdp: interface %d: remove it from the redirect map: %w", index, err)
 		}
 	}
@@ -103,11 +64,11 @@ func (d *DataPlane) closeTxPorts() error {
 }
 
 // adoptLinks updates links of another layout to this program, and moves their pins here.
-func (d *DataPlane) adoptLinks(older *bpffs.Dir) error {
+func (ls *Links) adoptLinks(older *bpffs.Dir) error {
 	if older == nil {
 		return nil
 	}
-	pins, err := older.Names(linkPrefix)
+	pins, err := older.Names(Prefix)
 	if err != nil {
 		return fmt.Errorf("xdp: %w", err)
 	}
@@ -116,11 +77,11 @@ func (d *DataPlane) adoptLinks(older *bpffs.Dir) error {
 		if err != nil {
 			return fmt.Errorf("xdp: take over %s: %w", pin, err)
 		}
-		err = l.Update(d.kernel.Balancer)
+		err = l.Update(ls.Program)
 		if errors.Is(err, unix.ENOLINK) {
 			err = l.Unpin() // its interface no longer exists
 		} else if err == nil {
-			err = l.Pin(d.pins.Path(pin))
+			err = l.Pin(ls.Pins.Path(pin))
 		}
 		if err = errors.Join(err, l.Close()); err != nil {
 			return fmt.Errorf("xdp: take over %s: %w", pin, err)
@@ -130,12 +91,12 @@ func (d *DataPlane) adoptLinks(older *bpffs.Dir) error {
 }
 
 // attachOne returns a line for Describe.
-func (d *DataPlane) attachOne(name string) (string, error) {
+func (ls *Links) attachOne(name string) (string, error) {
 	nic, err := netlink.LinkByName(name)
 	if err != nil {
 		return "", fmt.Errorf("xdp: interface %s: %w", name, err)
 	}
-	taken, err := d.takeOver(nic)
+	taken, err := ls.takeOver(nic)
 	if err != nil {
 		return "", err
 	}
@@ -146,27 +107,27 @@ func (d *DataPlane) attachOne(name string) (string, error) {
 		if err := refuseOccupied(name); err != nil {
 			return "", err
 		}
-		if reason, err = d.attachNew(nic); err != nil {
+		if reason, err = ls.attachNew(nic); err != nil {
 			return "", err
 		}
 	}
-	hides, err := device.ShowVLANs(d.pins, nic)
+	hides, err := device.ShowVLANs(ls.Pins, nic)
 	if err != nil {
 		return "", fmt.Errorf("xdp: interface %s: %w", name, err)
 	}
-	return d.describeAttached(name, reason, hides)
+	return ls.describeAttached(name, reason, hides)
 }
 
 // takeOver replaces the program of a link pinned by a predecessor. It removes a link
 // whose interface no longer exists, or has another mode than configured.
-func (d *DataPlane) takeOver(nic netlink.Link) (bool, error) {
+func (ls *Links) takeOver(nic netlink.Link) (bool, error) {
 	name := nic.Attrs().Name
-	pin := linkPin(name)
-	pins, err := d.pins.Names(pin)
+	pin := Pin(name)
+	pins, err := ls.Pins.Names(pin)
 	if err != nil || !slices.Contains(pins, pin) {
 		return false, err
 	}
-	l, err := link.LoadPinnedLink(d.pins.Path(pin), nil)
+	l, err := link.LoadPinnedLink(ls.Pins.Path(pin), nil)
 	if err != nil {
 		return false, fmt.Errorf("xdp: interface %s: pinned link: %w", name, err)
 	}
@@ -174,19 +135,19 @@ func (d *DataPlane) takeOver(nic netlink.Link) (bool, error) {
 	if err != nil {
 		return false, errors.Join(fmt.Errorf("xdp: interface %s: pinned link: %w", name, err), l.Close())
 	}
-	if info.XDP().Ifindex != uint32(nic.Attrs().Index) || !d.modeFits(nic) {
+	if info.XDP().Ifindex != uint32(nic.Attrs().Index) || !ls.modeFits(nic) {
 		return false, endLink(l)
 	}
-	if err := l.Update(d.kernel.Balancer); err != nil {
+	if err := l.Update(ls.Program); err != nil {
 		return false, errors.Join(fmt.Errorf("xdp: interface %s: replace the program: %w", name, err), l.Close())
 	}
-	d.links[name] = l
+	ls.links[name] = l
 	return true, nil
 }
 
-func (d *DataPlane) modeFits(nic netlink.Link) bool {
+func (ls *Links) modeFits(nic netlink.Link) bool {
 	generic := isGeneric(nic)
-	return d.config.Mode == Auto || generic == (d.config.Mode == Generic)
+	return ls.Mode == Auto || generic == (ls.Mode == Generic)
 }
 
 // isGeneric reports whether a program is attached in generic mode (IFLA_XDP_ATTACHED,
@@ -195,15 +156,6 @@ func isGeneric(nic netlink.Link) bool {
 	const attachedSKB = 2
 	x := nic.Attrs().Xdp
 	return x != nil && x.AttachMode == attachedSKB
-}
-
-// endLink removes a pinned link immediately and permanently.
-func endLink(l link.Link) error {
-	detached := l.Detach()
-	if errors.Is(detached, unix.ENOLINK) {
-		detached = nil // its interface no longer exists
-	}
-	return errors.Join(detached, l.Unpin(), l.Close())
 }
 
 // refuseOccupied returns an error that names another owner's program.
@@ -228,43 +180,43 @@ func refuseOccupied(name string) error {
 }
 
 // attachNew attaches and pins. It returns the reason for a fallback.
-func (d *DataPlane) attachNew(nic netlink.Link) (reason string, err error) {
+func (ls *Links) attachNew(nic netlink.Link) (reason string, err error) {
 	name := nic.Attrs().Name
-	if d.config.Mode == Auto {
+	if ls.Mode == Auto {
 		reason = device.LosesNative(nic)
 	}
-	generic := d.config.Mode == Generic || reason != ""
-	l, err := d.attachAs(nic, generic)
+	generic := ls.Mode == Generic || reason != ""
+	l, err := ls.attachAs(nic, generic)
 	if err != nil && !generic {
 		err = device.WithParts(nic, err)
 	}
-	if err != nil && d.config.Mode == Auto && reason == "" {
+	if err != nil && ls.Mode == Auto && reason == "" {
 		reason = fmt.Sprintf("native refused: %v", err)
-		l, err = d.attachAs(nic, true)
+		l, err = ls.attachAs(nic, true)
 	}
 	if err != nil {
 		return "", features.Refused(features.Balancer, fmt.Sprintf("xdp: interface %s: attach", name), err)
 	}
-	if err := l.Pin(d.pins.Path(linkPin(name))); err != nil {
+	if err := l.Pin(ls.Pins.Path(Pin(name))); err != nil {
 		return "", errors.Join(fmt.Errorf("xdp: interface %s: pin link: %w", name, err), l.Close())
 	}
-	d.links[name] = l
+	ls.links[name] = l
 	return reason, nil
 }
 
-func (d *DataPlane) attachAs(nic netlink.Link, generic bool) (link.Link, error) {
+func (ls *Links) attachAs(nic netlink.Link, generic bool) (link.Link, error) {
 	flags := link.XDPDriverMode
 	if generic {
 		flags = link.XDPGenericMode
-		if err := device.GRO.TurnOff(d.pins, nic.Attrs().Name); err != nil {
+		if err := device.GRO.TurnOff(ls.Pins, nic.Attrs().Name); err != nil {
 			return nil, err
 		}
 	}
-	return link.AttachXDP(link.XDPOptions{Program: d.kernel.Balancer, Interface: nic.Attrs().Index, Flags: flags})
+	return link.AttachXDP(link.XDPOptions{Program: ls.Program, Interface: nic.Attrs().Index, Flags: flags})
 }
 
 // describeAttached asks the kernel how the program is now attached.
-func (d *DataPlane) describeAttached(name, reason, hides string) (string, error) {
+func (ls *Links) describeAttached(name, reason, hides string) (string, error) {
 	nic, err := netlink.LinkByName(name)
 	if err != nil {
 		return "", fmt.Errorf("xdp: interface %s: %w", name, err)
@@ -272,8 +224,10 @@ func (d *DataPlane) describeAttached(name, reason, hides string) (string, error)
 	words := []string{name, "native"}
 	if isGeneric(nic) {
 		words = []string{name, "generic", reason}
-		if d.config.Mode == Auto {
-			d.withoutNative(name, reason)
+		if ls.Mode == Auto {
+			one := features.NewDegraded(features.NativeXDP, features.Balancer, fmt.Errorf("%s: %s", name, reason))
+			one.Reason = "driver"
+			ls.generic = append(ls.generic, one)
 		}
 	}
 	words = slices.DeleteFunc(append(words, hides), func(w string) bool { return w == "" })
@@ -282,35 +236,35 @@ func (d *DataPlane) describeAttached(name, reason, hides string) (string, error)
 
 // detachOthers detaches a predecessor's program from interfaces that are no longer
 // configured.
-func (d *DataPlane) detachOthers() error {
-	pins, err := d.pins.Names(linkPrefix)
+func (ls *Links) detachOthers() error {
+	pins, err := ls.Pins.Names(Prefix)
 	if err != nil {
 		return fmt.Errorf("xdp: %w", err)
 	}
 	wanted := map[string]bool{}
-	for _, name := range d.config.Interfaces {
-		wanted[linkPin(name)] = true
+	for _, name := range ls.Interfaces {
+		wanted[Pin(name)] = true
 	}
 	for _, pin := range pins {
 		if wanted[pin] {
 			continue
 		}
-		if err := d.detachOne(pin); err != nil {
-			return fmt.Errorf("xdp: detach %s: %w", strings.TrimPrefix(pin, linkPrefix), err)
+		if err := ls.detachOne(pin); err != nil {
+			return fmt.Errorf("xdp: detach %s: %w", strings.TrimPrefix(pin, Prefix), err)
 		}
 	}
 	return nil
 }
 
-func (d *DataPlane) detachOne(pin string) error {
-	l, err := link.LoadPinnedLink(d.pins.Path(pin), nil)
+func (ls *Links) detachOne(pin string) error {
+	l, err := link.LoadPinnedLink(ls.Pins.Path(pin), nil)
 	if err != nil {
 		return err
 	}
 	if info, err := l.Info(); err == nil && info.XDP().Ifindex != 0 {
-		if err := d.kernel.TxPorts.Delete(info.XDP().Ifindex); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := ls.TxPorts.Delete(info.XDP().Ifindex); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return errors.Join(err, l.Close())
 		}
 	}
-	return errors.Join(endLink(l), device.RestoreOffloads(d.pins, strings.ReplaceAll(strings.TrimPrefix(pin, linkPrefix), ":", ".")))
+	return errors.Join(endLink(l), device.RestoreOffloads(ls.Pins, strings.ReplaceAll(strings.TrimPrefix(pin, Prefix), ":", ".")))
 }
