@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/flowtable"
 )
 
 // With direct server return a SYN passes once its sender has answered a challenge, and no
@@ -204,9 +205,9 @@ func TestServerHasAnOlderConnection(t *testing.T) {
 func TestSynFlowsAreSwept(t *testing.T) {
 	n := newNet(t)
 	c := config()
-	c.MaxFlows = flowWays
+	c.MaxFlows = flowtable.Ways
 	d := n.open(t, c)
-	d.stopSweeping()
+	d.sweeper.close()
 	f := frontend(service.FullNAT, vips[false], service.TCP, servers[false])
 	upsert(t, d, f)
 	putUnderPressure(t, d, f.Key)
@@ -214,27 +215,27 @@ func TestSynFlowsAreSwept(t *testing.T) {
 		must(t, bpf.ReadHash(d.kernel.SynFlows, func(uint32, bpf.BalancerSynFlow) { n++ }))
 		return n
 	}
-	for i := range flowWays {
+	for i := range flowtable.Ways {
 		c := &cookieClient{t, n, d, clientOf(i), vips[false], 1000, nil}
 		k := c.syn().tcp.Seq
 		c.send(tcpSeg{tcp: layers.TCP{ACK: true, Seq: 1001, Ack: k + 1}}, redirect)
 	}
-	if got := count(); got != flowWays {
-		t.Fatalf("%d are remembered, want %d", got, flowWays)
+	if got := count(); got != flowtable.Ways {
+		t.Fatalf("%d are remembered, want %d", got, flowtable.Ways)
 	}
-	d.sweep(flowNow())
-	if got := count(); got != flowWays {
-		t.Errorf("of %d that live %d are left", flowWays, got)
+	d.sweep(flowtable.Now())
+	if got := count(); got != flowtable.Ways {
+		t.Errorf("of %d that live %d are left", flowtable.Ways, got)
 	}
 	setPressure(t, d, f.Key, false, false)
 	for i := range 3 { // others take entries
 		n.run(t, d, packet{src: clientOf(1000 + i), dst: vips[false], flags: "S"}.bytes(t))
 	}
-	d.sweepSYN(flowNow() + 10)
-	if got := count(); got >= flowWays || got < flowWays-3 {
-		t.Errorf("when others have some of %d places %d are left", flowWays, got)
+	d.flows.SweepSYN(d.kernel.SynFlows, flowtable.Now()+10)
+	if got := count(); got >= flowtable.Ways || got < flowtable.Ways-3 {
+		t.Errorf("when others have some of %d places %d are left", flowtable.Ways, got)
 	}
-	d.sweep(flowNow() + 1000)
+	d.sweep(flowtable.Now() + 1000)
 	if got := count(); got != 0 {
 		t.Errorf("when all flows are over %d are left", got)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/flowtable"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -88,12 +89,12 @@ func (c *connection) idle(seconds uint32) {
 	const step = 10
 	entry, _ := c.entry()
 	for ; seconds > 0; seconds -= step {
-		atomic.StoreUint64(entry, atomic.LoadUint64(entry)-uint64(step*1e9>>flowTickShift)<<32)
-		c.d.sweep(flowNow())
+		atomic.StoreUint64(entry, atomic.LoadUint64(entry)-uint64(step*1e9>>flowtable.TickShift)<<32)
+		c.d.sweep(flowtable.Now())
 	}
 }
 
-func (c *connection) entry() (*uint64, flowWord) {
+func (c *connection) entry() (*uint64, flowtable.Word) {
 	c.Helper()
 	if c.sctp {
 		return flowEntry(c.T, c.d, c.client, c.vip, service.SCTP)
@@ -146,7 +147,7 @@ var eachFamily, onlyV4 = []bool{false, true}, []bool{false}
 func newWorld(t *testing.T, method service.Method, v6 bool) *world {
 	n := newNet(t)
 	w := &world{net: n, d: n.open(t, config()), method: method, v6: v6}
-	w.d.stopSweeping()
+	w.d.sweeper.close()
 	upsert(t, w.d, w.frontend(service.TCP, 7))
 	upsert(t, w.d, w.frontend(service.SCTP, 7))
 	return w
@@ -244,14 +245,14 @@ func TestForgedSegmentsChangeNoCount(t *testing.T) {
 				if w.method != service.Tunnel {
 					c.all(synack, opening[1], answer)
 				}
-				before := slices.Clone(c.d.flows.connections)
+				before := slices.Clone(c.d.flows.Connections)
 				c.all(forged, clientContinues)
-				if !slices.Equal(before, c.d.flows.connections) {
-					t.Errorf("connections were %v and are %v", before, c.d.flows.connections)
+				if !slices.Equal(before, c.d.flows.Connections) {
+					t.Errorf("connections were %v and are %v", before, c.d.flows.Connections)
 				}
-				c.d.sweep(flowNow())
-				if !slices.Equal(before, c.d.flows.connections) {
-					t.Errorf("counted again, connections were %v and are %v", before, c.d.flows.connections)
+				c.d.sweep(flowtable.Now())
+				if !slices.Equal(before, c.d.flows.Connections) {
+					t.Errorf("counted again, connections were %v and are %v", before, c.d.flows.Connections)
 				}
 			})
 		}
@@ -383,8 +384,8 @@ func TestServerDecides(t *testing.T) {
 				was := c.open([]tcpSegment{opening[0]})
 				c.all(synack, opening[1], opening[2], answer)
 				c.all(story.then...)
-				if _, e := c.entry(); e.state() != uint32(story.state) {
-					t.Errorf("the state is %s, want %s", c.d.flows.states[e.state()], c.d.flows.states[story.state])
+				if _, e := c.entry(); e.State() != uint32(story.state) {
+					t.Errorf("the state is %s, want %s", c.d.flows.States[e.State()], c.d.flows.States[story.state])
 				}
 				if to := c.send(tcpSegment{by: "client", flags: "A"}); to != was {
 					t.Errorf("it goes to %v, not to %v", to, was)
@@ -401,8 +402,8 @@ func TestForgedACKEstablishesNothing(t *testing.T) {
 		c := w.connect(t)
 		c.open([]tcpSegment{forgedSYN})
 		c.all(forgedACK, tcpSegment{by: "server", flags: "R"}, forgedACK)
-		if _, e := c.entry(); e.state() != uint32(bpf.BalancerFlowStateFLOW_OPENING) {
-			t.Errorf("the state is %s", c.d.flows.states[e.state()])
+		if _, e := c.entry(); e.State() != uint32(bpf.BalancerFlowStateFLOW_OPENING) {
+			t.Errorf("the state is %s", c.d.flows.States[e.State()])
 		}
 	})
 }
@@ -415,7 +416,7 @@ func resetByClient(t *testing.T) *connection {
 	c := config()
 	c.Ports = PortRange{20000, 20000}
 	d := n.open(t, c)
-	d.stopSweeping()
+	d.sweeper.close()
 	upsert(t, d, frontend(service.FullNAT, vips[false], service.TCP, servers[false]))
 	con := &connection{T: t, net: n, d: d, client: "192.168.77.2:4242", vip: vips[false]}
 	con.open([]tcpSegment{{by: "client", flags: "S"}})

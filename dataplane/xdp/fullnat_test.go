@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
+	"github.com/fairlead/fairlead/dataplane/xdp/flowtable"
 	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
@@ -112,15 +113,15 @@ func TestFullNATRefusesMartians(t *testing.T) {
 }
 
 // flowEntry finds a flow's entry.
-func flowEntry(t testing.TB, d *DataPlane, client, vip string, protocol service.Protocol) (at *uint64, w flowWord) {
+func flowEntry(t testing.TB, d *DataPlane, client, vip string, protocol service.Protocol) (at *uint64, w flowtable.Word) {
 	t.Helper()
 	c, v := netip.MustParseAddrPort(client), netip.MustParseAddrPort(vip)
-	for i := range d.flows.sets {
-		for j := range d.flows.sets[i].Way {
-			e, data := &d.flows.sets[i].Way[j], d.flows.data[i*flowWays+j]
-			if e.Tag != 0 && flowWord(e.Word).isFlow() && data.Client == entry.ToAddr(c.Addr()) && data.Vip == entry.ToAddr(v.Addr()) &&
+	for i := range d.flows.Sets {
+		for j := range d.flows.Sets[i].Way {
+			e, data := &d.flows.Sets[i].Way[j], d.flows.Data[i*flowtable.Ways+j]
+			if e.Tag != 0 && flowtable.Word(e.Word).IsFlow() && data.Client == entry.ToAddr(c.Addr()) && data.Vip == entry.ToAddr(v.Addr()) &&
 				data.ClientPort == netorder.Port(c.Port()) && data.VipPort == netorder.Port(v.Port()) && data.Egress>>24 == uint32(protocol) {
-				return &e.Word, flowWord(atomic.LoadUint64(&e.Word))
+				return &e.Word, flowtable.Word(atomic.LoadUint64(&e.Word))
 			}
 		}
 	}
@@ -132,7 +133,7 @@ func flowEntry(t testing.TB, d *DataPlane, client, vip string, protocol service.
 func expire(t testing.TB, d *DataPlane, client, vip string, protocol service.Protocol) {
 	t.Helper()
 	at, w := flowEntry(t, d, client, vip, protocol)
-	atomic.StoreUint64(at, uint64(w)&(1<<32-1)|uint64(flowNow())<<32)
+	atomic.StoreUint64(at, uint64(w)&(1<<32-1)|uint64(flowtable.Now())<<32)
 }
 
 // A client that retries gets the last free port, wherever its search begins: after failed
@@ -143,7 +144,7 @@ func TestFullNATFindsTheLastFreePort(t *testing.T) {
 	const ports = 256
 	c.Ports = PortRange{20000, 20000 + ports - 1}
 	d := n.open(t, c)
-	d.stopSweeping()
+	d.sweeper.close()
 	upsert(t, d, frontend(service.FullNAT, vips[false], service.TCP, servers[false]))
 	opens := func(in packet) bool {
 		v, _, err := n.runHere(d, in.bytes(t))
@@ -275,8 +276,8 @@ func TestFullNATLives(t *testing.T) {
 		{&back, "R", bpf.BalancerFlowStateFLOW_CLOSED, 10 * time.Second},
 	} {
 		checkLife(t, n, d, *step.from, step.flags, in, service.TCP, step.state, step.lives)
-		if got, ended := d.flows.connections[1], step.lives <= 2*time.Minute && step.lives != time.Minute; ended != (got == connectionHasEnded) || !ended && got != connectionActive {
-			t.Errorf("after %s from %s the server's connections are %v", step.flags, step.from.src, halves(got))
+		if got, ended := d.flows.Connections[1], step.lives <= 2*time.Minute && step.lives != time.Minute; ended != (got == flowtable.Ended) || !ended && got != flowtable.Active {
+			t.Errorf("after %s from %s the server's connections are %v", step.flags, step.from.src, flowtable.Halves(got))
 		}
 	}
 	// The client's port is reused: another flow, with its own port.
@@ -301,9 +302,9 @@ func checkLife(t *testing.T, n *testNet, d *DataPlane, p packet, flags string, i
 		t.Fatalf("%s from %s: %v", flags, p.src, v)
 	}
 	_, w := flowEntry(t, d, in.src, in.dst, protocol)
-	left := time.Duration(w.expires()-flowNow()) << flowTickShift
-	if w.state() != uint32(state) || left > lives+2*time.Second || left < lives-30*time.Second {
-		t.Errorf("after %s from %s: state %d for %s more, want %d for %s", flags, p.src, w.state(), left, state, lives)
+	left := time.Duration(w.Expires()-flowtable.Now()) << flowtable.TickShift
+	if w.State() != uint32(state) || left > lives+2*time.Second || left < lives-30*time.Second {
+		t.Errorf("after %s from %s: state %d for %s more, want %d for %s", flags, p.src, w.State(), left, state, lives)
 	}
 }
 

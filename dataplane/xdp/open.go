@@ -139,7 +139,7 @@ func (d *DataPlane) loadObjects(spec *ebpf.CollectionSpec, into any) error {
 	}
 	d.rings = ringmap.New(&d.kernel.BalancerMaps, segment, d.grace)
 	d.guard = guard.New(&d.kernel.BalancerMaps, trie)
-	return d.openFlows(spec)
+	return d.flows.Open(spec, &d.kernel.BalancerMaps)
 }
 
 // program returns the options of the program.

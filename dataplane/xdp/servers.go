@@ -3,12 +3,12 @@ package xdp
 import (
 	"fmt"
 	"net/netip"
-	"sync/atomic"
 
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/dataplane/xdp/alloc"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
+	"github.com/fairlead/fairlead/dataplane/xdp/flowtable"
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
@@ -87,6 +87,15 @@ func (t *serverTable) addrOf(id uint32) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
+// owners returns the servers that flows can have.
+func (t *serverTable) owners() flowtable.Owners {
+	current := make([]uint32, len(t.generations))
+	for id := range t.byID {
+		current[id] = flowtable.Owner(t.generations[id])
+	}
+	return flowtable.Owners{Current: current, Generations: t.generations}
+}
+
 // shared returns the number of the stateless frontends' server, 0 if there is none.
 func (t *serverTable) shared(addr netip.AddrPort) ring.ID {
 	if s := t.byKey[serverKey{addr: addr}]; s != nil {
@@ -99,7 +108,9 @@ func (t *serverTable) shared(addr netip.AddrPort) ring.ID {
 // numbers' previous owners.
 func (d *DataPlane) writeFresh() error {
 	t := &d.servers
-	d.makeGenerations(t.fresh)
+	for _, s := range t.fresh {
+		d.flows.NextOwner(s.id, t.generations[s.id]+1, t.owners)
+	}
 	for _, s := range t.fresh {
 		if s.members == 0 {
 			continue // released before it was written
@@ -108,7 +119,7 @@ func (d *DataPlane) writeFresh() error {
 			return err
 		}
 		t.generations[s.id]++
-		atomic.StoreUint64(&d.flows.connections[s.id], 0)
+		d.flows.Forget(s.id)
 		if err := d.writeServer(s); err != nil {
 			return err
 		}

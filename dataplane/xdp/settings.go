@@ -74,3 +74,14 @@ func (c Config) ownAddresses() (all []netip.Addr) {
 	}
 	return all
 }
+
+// admitNAT makes the program check packets from a frontend's backends for replies to
+// translate.
+func (d *DataPlane) admitNAT(h *programmed) {
+	if h.value.Method != bpf.BalancerMethodMETHOD_NAT {
+		return
+	}
+	for _, m := range h.members {
+		d.flows.AdmitNAT(m.key.addr.Addr())
+	}
+}

@@ -3,7 +3,6 @@ package xdp
 import (
 	_ "embed"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 
@@ -63,16 +62,7 @@ func (d *DataPlane) carry() (bpfload.Carried, error) {
 		return carried, fmt.Errorf("xdp: %w", err)
 	}
 	if _, table := carried[bpf.BalancerMapFlows]; table {
-		d.flows.unlock()
+		d.flows.Unlock()
 	}
 	return carried, nil
-}
-
-// unlock clears the locks that were copied with the table, and the entries that were
-// being reassigned at that time.
-func (t *flowTable) unlock() {
-	for i := range t.sets {
-		tag := &t.sets[i].Way[0].Tag
-		atomic.StoreUint64(tag, *tag&^flowLocked)
-	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/xdp/flowtable"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -93,22 +94,22 @@ func TestFloodLeavesEstablishedFlows(t *testing.T) {
 func TestNoFlowIsEvictedWhileAPlaceIsFree(t *testing.T) {
 	n := newNet(t)
 	c := config()
-	c.MaxFlows = flowWays // one set
+	c.MaxFlows = flowtable.Ways // one set
 	d := n.open(t, c)
 	upsert(t, d, stateful(service.RoundRobin, 7))
-	for i := range 10 * flowWays {
-		if i%flowWays == 0 {
-			d.sweep(flowNow() + 1000) // they are over
+	for i := range 10 * flowtable.Ways {
+		if i%flowtable.Ways == 0 {
+			d.sweep(flowtable.Now() + 1000) // they are over
 		}
 		if v, _ := n.run(t, d, packet{src: clientOf(i), dst: vips[false], flags: "S"}.bytes(t)); v != redirect {
 			t.Fatalf("flow %d: %v, %v", i, v, d.Describe().Drops)
 		}
-		if got, err := d.Remembered(); err != nil || got != i%flowWays+1 {
-			t.Errorf("%d flows are remembered after %d have been opened: %v", got, i%flowWays+1, err)
+		if got, err := d.Remembered(); err != nil || got != i%flowtable.Ways+1 {
+			t.Errorf("%d flows are remembered after %d have been opened: %v", got, i%flowtable.Ways+1, err)
 		}
 	}
-	for id, got := range d.flows.connections {
-		if sum := halves(got); sum[0] < 0 || sum[1] < 0 || sum[0]+sum[1] > flowWays {
+	for id, got := range d.flows.Connections {
+		if sum := flowtable.Halves(got); sum[0] < 0 || sum[1] < 0 || sum[0]+sum[1] > flowtable.Ways {
 			t.Errorf("backend %d has %d active connections and %d ended ones", id, sum[0], sum[1])
 		}
 	}
@@ -135,18 +136,18 @@ func TestFlowsAreListedAndSwept(t *testing.T) {
 		}
 	}
 	conns := func() (sum uint64) {
-		for _, c := range d.flows.connections {
+		for _, c := range d.flows.Connections {
 			sum += c
 		}
-		return sum / connectionActive
+		return sum / flowtable.Active
 	}
 	if got := conns(); got != 5 {
 		t.Errorf("%d connections are counted, want 5", got)
 	}
 	expire(t, d, clientOf(0), vips[false], service.TCP)
-	d.flows.connections[1] += 1000*connectionActive + 500 // as if updates had been lost
-	d.sweep(flowNow())
-	d.sweep(flowNow())
+	d.flows.Connections[1] += 1000*flowtable.Active + 500 // as if updates had been lost
+	d.sweep(flowtable.Now())
+	d.sweep(flowtable.Now())
 	if all, err = allFlows(d); err != nil || len(all) != 3 || conns() != 4 {
 		t.Errorf("after one has expired: %d flows, %d connections, %v", len(all), conns(), err)
 	}
@@ -250,7 +251,7 @@ func TestThresholds(t *testing.T) {
 			row{name: "one more", in: packet{src: clientOf(50), dst: vips[false], flags: "S"}, verdict: drop, drop: "full"}.check(t, n, d)
 			n.run(t, d, packet{src: clientOf(7), dst: vips[false], flags: "R"}.bytes(t))
 			expire(t, d, clientOf(7), vips[false], service.TCP)
-			d.sweep(flowNow())
+			d.sweep(flowtable.Now())
 			testkit.Do(t, n.balancer, func() error {
 				s, err := n.server(d, packet{src: clientOf(50), dst: vips[false], flags: "S"}.bytes(t))
 				if err != nil || s != all[7] {

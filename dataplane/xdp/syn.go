@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -227,7 +226,8 @@ func (w *synWatch) suspects() map[uint32]bool {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
 	was := w.table
-	w.table = tableUnderPressure(was, w.d.flows.opening, len(w.d.flows.sets)*flowWays)
+	opening, capacity := w.d.flows.Opening()
+	w.table = tableUnderPressure(was, opening, capacity)
 	for _, h := range w.d.programmed {
 		// Left under pressure by a predecessor, or using a table under pressure.
 		if h.value.Flags&entry.SYNAuto != 0 && (h.value.Flags&entry.SYNActive != 0 || w.table && usesTable(h)) {
@@ -342,33 +342,4 @@ func (d *DataPlane) noteSYN(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.synError = err
-}
-
-// sweepSYN removes the state of connections that no longer exist: their flow is over, or
-// its entry was reassigned. A recent one may not be published yet.
-func (d *DataPlane) sweepSYN(now uint32) {
-	const young = 5 // ticks
-	var gone []uint32
-	err := bpf.ReadHash(d.kernel.SynFlows, func(index uint32, f bpf.BalancerSynFlow) {
-		if int32(now-f.Made) < young {
-			return
-		}
-		set, way := index/flowWays, index%flowWays
-		if int(set) >= len(d.flows.sets) {
-			gone = append(gone, index)
-			return
-		}
-		e := &d.flows.sets[set].Way[way]
-		if tagOf(&e.Tag) != f.Tag || !flowWord(atomic.LoadUint64(&e.Word)).isFlow() {
-			gone = append(gone, index)
-		}
-	})
-	if err != nil {
-		return // retried at the next sweep
-	}
-	for _, index := range gone {
-		if err := d.kernel.SynFlows.Delete(index); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return
-		}
-	}
 }

@@ -130,7 +130,7 @@ func TestCookieFlowsTooBig(t *testing.T) {
 func TestTracesOfProtection(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
-	d.stopSweeping() // it writes, too
+	d.sweeper.close() // it writes, too
 	nat := frontend(service.FullNAT, vips[false], service.TCP, servers[false])
 	tunnel := frontend(service.Tunnel, "10.1.1.1:81", service.TCP, servers[false])
 	for _, f := range []desired.Frontend{nat, tunnel} {

@@ -295,7 +295,7 @@ func TestTraceChangesNothing(t *testing.T) {
 			c := config()
 			c.MaxFlows, c.MaxChains = 256, 64 // full sets, where flows evict others
 			d := n.open(t, c)
-			d.stopSweeping() // it writes, too
+			d.sweeper.close() // it writes, too
 			all := tracedFrontends(v6)
 			left := map[string][]byte{}
 			for _, f := range all {
@@ -353,7 +353,7 @@ func (n *testNet) unchanged(t *testing.T, d *DataPlane, name string, frames map[
 func TestTraceOfHandoverChangesNothing(t *testing.T) {
 	p := newPair(t, service.FullNAT, false, 1500)
 	for _, d := range []*DataPlane{p.b, p.d} {
-		d.stopSweeping()
+		d.sweeper.close()
 	}
 	unknown := p.unknownFlow(777)
 	unknown.flags = "A"

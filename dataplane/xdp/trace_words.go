@@ -109,7 +109,7 @@ func (w *traceWords) flow(kind bpf.TracerTraceKind, a uint32, b uint64) string {
 	case bpf.TracerTraceKindTRACE_TURN:
 		w.would("advance the scheduler's position")
 	case bpf.TracerTraceKindTRACE_REPLACED:
-		w.would("evict a flow table entry: %s, %s", bpf.NameOf(w.d.flows.states, a), server)
+		w.would("evict a flow table entry: %s, %s", bpf.NameOf(w.d.flows.States, a), server)
 	case bpf.TracerTraceKindTRACE_AFFINITY:
 		w.would("send the client's next flows to %s", server)
 	case bpf.TracerTraceKindTRACE_SYN:
@@ -150,7 +150,7 @@ func (w *traceWords) known(which bpf.TracerTraceFlow, server string, before, aft
 	if which == bpf.TracerTraceFlowTRACE_FLOW_ANSWER {
 		words = "reply of a known flow: "
 	}
-	if names := w.d.flows.states; before != after {
+	if names := w.d.flows.States; before != after {
 		w.would("change the flow from %s to %s", bpf.NameOf(names, before), bpf.NameOf(names, after))
 	} else {
 		w.would("renew the flow's lifetime")

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/flowtable"
 )
 
 // A flow is void forever when its backend is removed, regardless of how many owners the
@@ -13,11 +14,12 @@ func TestGenerationsNeverComeRound(t *testing.T) {
 	c := config()
 	c.MaxBackends = 1
 	d := n.open(t, c)
-	d.stopSweeping()
+	d.sweeper.close()
 	f := stateful(service.RoundRobin, 1)
 	upsert(t, d, f)
 	opened(t, n, d, vips[false], 3)
-	for i := range 2 * (generationMask + 1) {
+	const generationBits = 7 // in an entry of the flow table
+	for i := range 2 << generationBits {
 		must(t, d.Delete(f.Key))
 		upsert(t, d, f)
 		if all, err := allFlows(d); err != nil || len(all) > 0 {
@@ -33,16 +35,16 @@ func TestSweepLeavesWhatIsYounger(t *testing.T) {
 	c := config()
 	c.MaxBackends = 1
 	d := n.open(t, c)
-	d.stopSweeping()
+	d.sweeper.close()
 	f := stateful(service.RoundRobin, 1)
 	upsert(t, d, f)
-	sweep := d.beginSweep()
+	sweep := d.flows.Begin(d.servers.owners())
 	must(t, d.Delete(f.Key))
 	upsert(t, d, f)
 	opened(t, n, d, vips[false], 3)
-	d.flows.sweep(sweep, flowNow())
-	d.endSweep(sweep)
-	if all, err := allFlows(d); err != nil || len(all) != 3 || d.flows.connections[1] != 3*connectionActive {
-		t.Errorf("%v, %v, %d connections", all, err, d.flows.connections[1])
+	d.flows.Run(sweep, flowtable.Now())
+	d.flows.End(sweep, d.servers.owners())
+	if all, err := allFlows(d); err != nil || len(all) != 3 || d.flows.Connections[1] != 3*flowtable.Active {
+		t.Errorf("%v, %v, %d connections", all, err, d.flows.Connections[1])
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/device"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
+	"github.com/fairlead/fairlead/dataplane/xdp/flowtable"
 	"github.com/fairlead/fairlead/dataplane/xdp/fragment"
 	"github.com/fairlead/fairlead/dataplane/xdp/guard"
 	"github.com/fairlead/fairlead/dataplane/xdp/program"
@@ -61,7 +62,8 @@ type DataPlane struct {
 	builder     *ring.Builder
 	ranges      alloc.Extents // of port_ranges
 	nats        int           // frontends with nat
-	flows       flowTable
+	flows       flowtable.Table
+	sweeper     sweeper
 	synError    error // why frontends cannot be protected
 	// stale reports that a call has failed halfway: the next one first reads the
 	// kernel again.
@@ -195,8 +197,9 @@ func (d *DataPlane) Close() error { return errors.Join(d.links.Close(), d.letGo(
 func (d *DataPlane) letGo() error {
 	d.macs.Close()
 	d.stopWatchingSYN()
+	d.sweeper.close()
 	d.macs = nil
-	return errors.Join(d.orphans.Close(), d.bits.close(), d.rings.Close(), d.closeFlows(), d.program.Close())
+	return errors.Join(d.orphans.Close(), d.bits.close(), d.rings.Close(), d.flows.Close(), d.program.Close())
 }
 
 // Detach removes the data plane from the kernel: the programs from the interfaces, and
