@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp/capture"
+	"github.com/fairlead/fairlead/dataplane/xdp/observe"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -166,7 +167,7 @@ func TestCaptureLosesNothing(t *testing.T) {
 	for range 3 {
 		_, end := startCapture(t, d, capture.Options{Before: true})
 		must(t, w.exchange(in, out))
-		if _, err := d.Capture(t.Context(), io.Discard, capture.Options{Before: true}); !errors.Is(err, ErrCapturing) {
+		if _, err := d.Capture(t.Context(), io.Discard, capture.Options{Before: true}); !errors.Is(err, observe.ErrCapturing) {
 			t.Errorf("a second capture: %v", err)
 		}
 		end()
@@ -253,6 +254,8 @@ func nameOfFrame(packets map[string][]byte, b []byte, snaplen int) string {
 func TestCaptureCount(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
+	own, err := d.links.Attached("eth0")
+	must(t, err)
 	w := n.wireEnd(t)
 	f, end := startCapture(t, d, capture.Options{VIP: netip.MustParseAddr("10.1.1.1"), Before: true, After: true, Count: 3})
 	p := packet{src: "192.0.2.7:1234", dst: "10.1.1.1:80"}.bytes(t)
@@ -262,10 +265,10 @@ func TestCaptureCount(t *testing.T) {
 	}
 	waitFrames(t, f, 6, anyFrame)
 	testkit.Eventually(t, patience, func() error {
-		if !d.capturing.TryLock() {
-			return errors.New("the capture is still running")
+		now, err := d.links.Attached("eth0")
+		if now != own {
+			return errors.Join(errors.New("the capture is still running"), err)
 		}
-		d.capturing.Unlock()
 		return nil
 	})
 	if s := end(); s.Packets != 3 || s.Frames != 6 {
@@ -293,15 +296,15 @@ func TestCaptureFallsSilent(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	upsert(t, d, frontend(service.Tunnel, vips[false], service.TCP, servers[false]))
-	w, err := d.watch(capture.Options{Before: true, After: true}, 0)
+	w, err := d.observer.Watch(capture.Options{Before: true, After: true}, 0)
 	must(t, err)
 	defer func() { must(t, w.Close()) }()
 	ordinary := d.kernel.Balancer
-	d.kernel.Balancer = w.program.Balancer
+	d.kernel.Balancer = w.Program.Balancer
 	defer func() { d.kernel.Balancer = ordinary }()
 	var lengths []int // bytes of frames
 	for i, lease := range []time.Duration{time.Hour, -time.Second, time.Hour} {
-		must(t, w.renew(lease))
+		must(t, w.Renew(lease))
 		in := packet{src: clients[false], dst: vips[false], payload: 100 * i}
 		row{name: fmt.Sprint("packet ", i), in: in, verdict: redirect, out: func(p *packet) {
 			p.outer = &outer{src: owns[false], dst: addrOf(servers[false]), ttl: 64}

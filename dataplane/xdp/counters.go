@@ -53,6 +53,19 @@ func (d *DataPlane) serverCounts(id uint32) (sum dataplane.Counts, err error) {
 	return sum, err
 }
 
+// synCounts reads the events of a protected frontend.
+func (d *DataPlane) synCounts(id uint32) (c dataplane.SYNCounts, err error) {
+	err = bpf.EachCPU(d.kernel.SynCounts, id, func(n bpf.BalancerSynCounts) {
+		c.CookiesSent += n.N[bpf.BalancerSynEventSYN_COOKIE_SENT]
+		c.CookiesAccepted += n.N[bpf.BalancerSynEventSYN_COOKIE_ACCEPTED]
+		c.CookiesRejected += n.N[bpf.BalancerSynEventSYN_COOKIE_REJECTED]
+		c.ChallengesSent += n.N[bpf.BalancerSynEventSYN_CHALLENGE_SENT]
+		c.ChallengesAnswered += n.N[bpf.BalancerSynEventSYN_CHALLENGE_ANSWERED]
+		c.Admitted += n.N[bpf.BalancerSynEventSYN_ADMITTED]
+	})
+	return c, err
+}
+
 func add(sum *dataplane.Counts, packets, bytes, flows uint64) {
 	sum.Packets += packets
 	sum.Bytes += bytes
@@ -71,11 +84,8 @@ func (d *DataPlane) Describe() dataplane.Description {
 	if d.synError != nil {
 		out.Warnings = append(out.Warnings, fmt.Sprintf("SYN protection: frontends under pressure are not protected: %v", d.synError))
 	}
-	for i, name := range d.reasons {
-		var perCPU []uint64
-		if d.kernel.Drops.Lookup(uint32(i), &perCPU) != nil {
-			continue // closed in the meantime
-		}
+	drops, _ := d.observer.DropsByCPU() // it fails if the data plane is closed
+	for name, perCPU := range drops {
 		for _, n := range perCPU {
 			out.Drops[name] += n
 		}

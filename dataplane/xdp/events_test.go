@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/observe"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -50,7 +51,7 @@ func TestEvents(t *testing.T) {
 	if e := await(t, events); !bytes.Equal(e.Data, short) {
 		t.Errorf("%x, want %x", e.Data, short)
 	}
-	if _, err := d.Events(t.Context(), 1); !errors.Is(err, ErrFollowed) {
+	if _, err := d.Events(t.Context(), 1); !errors.Is(err, observe.ErrFollowed) {
 		t.Errorf("a second follower: %v", err)
 	}
 	cancel()
@@ -63,7 +64,7 @@ func TestEvents(t *testing.T) {
 	// Without a follower the buffer stays empty, and the next follower starts from
 	// scratch.
 	n.run(t, d, unserved)
-	if d.settings.Sample != noSample {
+	if d.settings.Sample != ^uint32(0) {
 		t.Errorf("sample is %#x", d.settings.Sample)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
@@ -109,13 +110,5 @@ func TestEventsAreSampled(t *testing.T) {
 	}
 	if sum != drops || len(byCPU) != len(d.reasons) {
 		t.Errorf("counted %d: %v", sum, byCPU)
-	}
-}
-
-func TestSampleMask(t *testing.T) {
-	for every, want := range map[uint32]uint32{0: 0, 1: 0, 2: 1, 3: 3, 16: 15, 17: 31, 1 << 31: 1<<31 - 1, 1<<32 - 1: 1<<31 - 1} {
-		if got := sampleMask(every); got != want {
-			t.Errorf("one of %d: mask %#x, want %#x", every, got, want)
-		}
 	}
 }

@@ -16,8 +16,10 @@ import (
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/device"
 	"github.com/fairlead/fairlead/dataplane/xdp/guard"
+	"github.com/fairlead/fairlead/dataplane/xdp/layout2"
 	"github.com/fairlead/fairlead/dataplane/xdp/program"
 	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
+	"github.com/fairlead/fairlead/dataplane/xdp/synflood"
 	"github.com/fairlead/fairlead/internal/bpffs"
 )
 
@@ -70,7 +72,7 @@ func OlderLayouts(pinDir string) (known, other []string, err error) {
 	}
 	for _, f := range folders {
 		switch path := filepath.Join(pinDir, f.Name()); {
-		case f.Name() == layoutTwo:
+		case f.Name() == layout2.Folder:
 			known = append(known, path)
 		case strings.HasPrefix(f.Name(), pinPrefix) && f.Name() != ownFolder && f.Name() != resizedFolder:
 			other = append(other, path)
@@ -99,8 +101,10 @@ func (d *DataPlane) load(old *predecessor) error {
 	if err := d.program.Inherit(folders...); err != nil {
 		return err
 	}
-	if err := d.presetSYN(spec); err != nil {
-		return err
+	if d.program.HasSYN() {
+		if err := synflood.Preset(spec, d.config.Interfaces); err != nil {
+			return err
+		}
 	}
 	if d.state, err = d.openState(spec, kept); err != nil {
 		return err

@@ -3,12 +3,15 @@ package xdp
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 
 	"github.com/fairlead/fairlead/core/desired"
+	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp/attach"
+	"github.com/fairlead/fairlead/dataplane/xdp/layout2"
 	"github.com/fairlead/fairlead/internal/bpffs"
 )
 
@@ -26,10 +29,10 @@ type predecessor struct {
 
 // legacy is the state of a predecessor.
 type legacy interface {
-	list() ([]desired.Frontend, error)
-	// ring returns the ring of a listed frontend.
-	ring(service.Key) (addressRing, error)
-	close() error
+	List() ([]desired.Frontend, error)
+	// Ring returns the ring of a listed frontend: each slot's backend, and then older ones.
+	Ring(service.Key) ([][1 + ring.Depth]netip.AddrPort, error)
+	Close() error
 }
 
 // resizedFolder is where the pins with other sizes are while they are replaced.
@@ -62,7 +65,7 @@ func (p *predecessor) folder() string {
 	if p.resized {
 		return resizedFolder
 	}
-	return layoutTwo
+	return layout2.Folder
 }
 
 func (d *DataPlane) isInCharge(pins *bpffs.Dir) (bool, error) {
@@ -94,15 +97,15 @@ func (d *DataPlane) inheritAll(p *predecessor) error {
 	if err != nil {
 		return err
 	}
-	defer old.close()
-	frontends, err := old.list()
+	defer old.Close()
+	frontends, err := old.List()
 	if err != nil {
 		return err
 	}
 	stays := map[service.Key]bool{}
 	for _, f := range frontends {
 		stays[f.Key] = true
-		past, err := old.ring(f.Key)
+		past, err := old.Ring(f.Key)
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.Key, err)
 		}
@@ -143,3 +146,5 @@ func (d *DataPlane) giveUp(p *predecessor) error {
 	}
 	return errors.Join(err, p.pins.Close())
 }
+
+func openTwo(pins *bpffs.Dir) (legacy, error) { return layout2.Open(pins) }

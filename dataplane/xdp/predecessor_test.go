@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/device"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
+	"github.com/fairlead/fairlead/dataplane/xdp/layout2"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/internal/sysctl"
@@ -57,7 +58,7 @@ func newOldTwo(t *testing.T, n *testNet, c Config) *oldTwo {
 		}
 	}
 	must(t, spec.Variables["back_by_redirect"].Set(true))
-	o := &oldTwo{t: t, path: filepath.Join(c.PinDir, layoutTwo), inner: spec.Maps["rings"].InnerMap.Copy()}
+	o := &oldTwo{t: t, path: filepath.Join(c.PinDir, layout2.Folder), inner: spec.Maps["rings"].InnerMap.Copy()}
 	must(t, os.MkdirAll(o.path, 0o700))
 	t.Cleanup(func() { os.RemoveAll(o.path) })
 	o.Collection, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: o.path}})
@@ -88,7 +89,7 @@ func (o *oldTwo) hold(id uint32, f desired.Frontend, ring [][2]uint32) {
 	o.t.Helper()
 	for _, b := range f.Backends {
 		o.lastServer++
-		must(o.t, o.Maps["servers"].Put(o.lastServer, serverTwo{
+		must(o.t, o.Maps["servers"].Put(o.lastServer, layout2.Server{
 			Addr: entry.ToAddr(b.Addr.Addr()), Frontend: id, Weight: b.Weight, Generation: 1,
 			Port: netorder.Port(b.Addr.Port()), Used: 1, Held: 1,
 		}))
@@ -100,7 +101,7 @@ func (o *oldTwo) hold(id uint32, f desired.Frontend, ring [][2]uint32) {
 	must(o.t, err)
 	defer m.Close()
 	for i, s := range ring {
-		var slot slotTwo
+		var slot layout2.Slot
 		if s[0] > 0 {
 			slot.First = base + s[0]
 		}
@@ -111,11 +112,11 @@ func (o *oldTwo) hold(id uint32, f desired.Frontend, ring [][2]uint32) {
 	}
 	must(o.t, o.Maps["rings"].Put(id, m))
 	v := entry.Of(f)
-	must(o.t, o.Maps["frontends"].Put(entry.ToKey(f.Key), frontendTwo{
+	must(o.t, o.Maps["frontends"].Put(entry.ToKey(f.Key), layout2.Frontend{
 		ID: id, Ring: id, Slots: uint32(len(ring)), RingSize: uint32(f.RingSize),
 		Method: uint32(v.Method), Scheduler: uint32(v.Scheduler),
 	}))
-	must(o.t, o.Maps["frontends"].Put(entry.ToKey(entry.Whole(f.VIP)), frontendTwo{}))
+	must(o.t, o.Maps["frontends"].Put(entry.ToKey(entry.Whole(f.VIP)), layout2.Frontend{}))
 }
 
 // attachedPrograms returns the ids of the links' programs.
@@ -321,7 +322,7 @@ func ringsByAddress(t *testing.T, d *DataPlane) string {
 	b := &strings.Builder{}
 	for _, f := range list {
 		fmt.Fprintln(b, f.Key)
-		ring, err := resized{d}.ring(f.Key)
+		ring, err := resized{d}.Ring(f.Key)
 		must(t, err)
 		for _, slot := range ring {
 			fmt.Fprintln(b, slot)

@@ -3,10 +3,10 @@ package xdp
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 
-	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp/attach"
@@ -72,7 +72,7 @@ func (d *DataPlane) sizesFit() (bool, error) {
 	return fits, nil
 }
 
-// resized is the state in pins of this layout with other sizes.
+// resized is the state in pins of this layout with other sizes, for reading.
 type resized struct{ *DataPlane }
 
 func openResized(pins *bpffs.Dir) (legacy, error) {
@@ -104,9 +104,7 @@ func openResized(pins *bpffs.Dir) (legacy, error) {
 	return resized{d}, nil
 }
 
-func (r resized) list() ([]desired.Frontend, error) { return r.List() }
-
-func (r resized) ring(k service.Key) (addressRing, error) {
+func (r resized) Ring(k service.Key) ([][1 + ring.Depth]netip.AddrPort, error) {
 	h := r.programmed[k]
 	if h == nil {
 		return nil, nil
@@ -121,4 +119,4 @@ func (r resized) ring(k service.Key) (addressRing, error) {
 	return all, nil
 }
 
-func (r resized) close() error { return r.letGo() }
+func (r resized) Close() error { return r.letGo() }

@@ -24,7 +24,7 @@ func setPressure(t testing.TB, d *DataPlane, k service.Key, guarded, checked boo
 	must(t, d.prepareSYN())
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	must(t, d.setActive(d.programmed[k], &pressure{guarded: guarded, checked: checked}))
+	must(t, d.setActive(d.programmed[k], guarded, checked))
 }
 
 // tcpSeg is a segment with everything that matters here.

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
+	"github.com/fairlead/fairlead/dataplane/xdp/observe"
 	"github.com/fairlead/fairlead/dataplane/xdp/program"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
@@ -417,12 +418,12 @@ func TestTraceCannotWriteLiveMaps(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	must(t, d.Prepare())
-	spec, err := d.tracerSpec()
+	spec, err := d.observer.TracerSpec()
 	must(t, err)
 	unwritable := []ebpf.MapType{ebpf.Array, ebpf.PerCPUArray, ebpf.Hash, ebpf.LRUHash}
 	for _, name := range append(slices.Collect(maps.Keys(program.ByName(d.kernel.BalancerMaps))), program.SettingsSection) {
 		m := spec.Maps[name]
-		if slices.Contains(tracerPrivate, name) {
+		if slices.Contains(observe.PrivateMaps, name) {
 			continue
 		}
 		if slices.Contains(unwritable, m.Type) {
@@ -442,11 +443,11 @@ func TestTraceCannotWriteLiveMaps(t *testing.T) {
 			}
 		}
 	}
-	var o loadedTracer
-	if err := spec.LoadAndAssign(&o, nil); err != nil {
+	loaded, err := ebpf.NewCollection(spec)
+	if err != nil {
 		t.Fatalf("%+v", err)
 	}
-	o.Close()
+	loaded.Close()
 }
 
 // A trace predicts what happens to the packet with the live state.
@@ -483,7 +484,7 @@ func TestTraceSeesLiveState(t *testing.T) {
 					got, v, out = traceAndRun(t, n, d, frame)
 				}
 				if got.Verdict != "XDP_REDIRECT" || v != redirect || !bytes.Equal(out, got.Out) {
-					t.Errorf("%s, frame %d: traced %s %x\n%s\nruns %v %x", f.name, i, got.Verdict, got.Out, got.words(), v, out)
+					t.Errorf("%s, frame %d: traced %s %x\n%s\nruns %v %x", f.name, i, got.Verdict, got.Out, words(got), v, out)
 				}
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/observe"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -27,7 +28,7 @@ func (n *testNet) trace(t *testing.T, d *DataPlane, r TraceRequest) (got Trace) 
 }
 
 // words returns a trace's steps as one text.
-func (t Trace) words() string {
+func words(t Trace) string {
 	var b strings.Builder
 	for _, s := range t.Steps {
 		b.WriteString(s.Note + ": " + s.Text + "\n")
@@ -79,8 +80,8 @@ func TestTrace(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 			for _, w := range c.words {
-				if !strings.Contains(got.words(), w) {
-					t.Errorf("no word of %q in\n%s", w, got.words())
+				if !strings.Contains(words(got), w) {
+					t.Errorf("no word of %q in\n%s", w, words(got))
 				}
 			}
 			if !strings.HasSuffix(got.Attached, ", of the same source as the traced one; it was not run") {
@@ -108,7 +109,7 @@ func TestTraceRefuses(t *testing.T) {
 	d := n.open(t, config())
 	nobody := func(service.Key) string { return "" }
 	testkit.Do(t, n.balancer, func() error {
-		if _, err := d.TracePacket(t.Context(), TraceRequest{Frame: make([]byte, 13)}, nobody); !errors.Is(err, ErrFrame) {
+		if _, err := d.TracePacket(t.Context(), TraceRequest{Frame: make([]byte, 13)}, nobody); !errors.Is(err, observe.ErrFrame) {
 			t.Errorf("13 bytes: %v", err)
 		}
 		_, err := d.TracePacket(t.Context(), TraceRequest{Frame: make([]byte, 60), Interface: "eth9"}, nobody)

@@ -22,8 +22,10 @@ import (
 	"github.com/fairlead/fairlead/dataplane/xdp/flowtable"
 	"github.com/fairlead/fairlead/dataplane/xdp/fragment"
 	"github.com/fairlead/fairlead/dataplane/xdp/guard"
+	"github.com/fairlead/fairlead/dataplane/xdp/observe"
 	"github.com/fairlead/fairlead/dataplane/xdp/program"
 	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
+	"github.com/fairlead/fairlead/dataplane/xdp/synflood"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/bpfload"
 	"github.com/fairlead/fairlead/internal/features"
@@ -43,12 +45,10 @@ type DataPlane struct {
 	settings bpf.BalancerSettings // as the program has them
 	orphans  *fragment.Orphanage  // fragments that wait for their first
 	macs     *device.MACWatch
-	synStop  chan struct{} // of the pressure check
-	synDone  chan struct{}
+	synWatch *synflood.Watch
 
-	guard guard.Guard
-	// Each of these is exclusive.
-	capturing, following, tracing sync.Mutex
+	guard    guard.Guard
+	observer *observe.Observer
 
 	mu         sync.Mutex
 	programmed map[service.Key]*programmed
@@ -141,8 +141,9 @@ func (d *DataPlane) open(old *predecessor) error {
 	if err := d.attachTo(old); err != nil {
 		return err
 	}
+	d.observer = d.newObserver()
 	d.startSweeping()
-	d.watchSYN()
+	d.synWatch = synflood.Start(flooded{d}, d.kernel.SynHot, d.config.SYNThreshold)
 	return nil
 }
 
@@ -196,7 +197,8 @@ func (d *DataPlane) Close() error { return errors.Join(d.links.Close(), d.letGo(
 // letGo closes the kernel objects.
 func (d *DataPlane) letGo() error {
 	d.macs.Close()
-	d.stopWatchingSYN()
+	d.synWatch.Close()
+	d.synWatch = nil
 	d.sweeper.close()
 	d.macs = nil
 	return errors.Join(d.orphans.Close(), d.bits.close(), d.rings.Close(), d.flows.Close(), d.program.Close())

@@ -1,4 +1,4 @@
-package xdp
+package observe
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/bits"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
@@ -32,52 +31,39 @@ type Event struct {
 // ErrFollowed is the error of Events while another follower is active.
 var ErrFollowed = errors.New("another client follows drops: stop it first")
 
-// readPause is the delay until the end of a reader is noticed.
-const readPause = 200 * time.Millisecond
-
 // noSample is set.sample without a follower.
 const noSample = ^uint32(0)
 
-// Events returns samples of dropped packets, randomly one of sampleEvery (rounded up to a
+// Drops returns samples of dropped packets, randomly one of sampleEvery (rounded up to a
 // power of two; 1 is all), until ctx ends, when the channel is closed. Events that arrive
 // faster than they are read are lost.
-func (d *DataPlane) Events(ctx context.Context, sampleEvery uint32) (<-chan Event, error) {
-	if err := d.program.Missing.Err(features.DropEvents); err != nil {
+func (o *Observer) Drops(ctx context.Context, sampleEvery uint32) (<-chan Event, error) {
+	if err := o.program.Missing.Err(features.DropEvents); err != nil {
 		return nil, fmt.Errorf("cannot follow drops: %w", err)
 	}
-	if !lockSoon(ctx, &d.following) {
+	if !lockSoon(ctx, &o.following) {
 		return nil, fmt.Errorf("xdp: %w", ErrFollowed)
 	}
-	reader, err := ringbuf.NewReader(d.kernel.DropEvents)
+	reader, err := ringbuf.NewReader(o.program.DropEvents)
 	if err != nil {
-		d.following.Unlock()
+		o.following.Unlock()
 		return nil, fmt.Errorf("xdp: read dropped packets: %w", err)
 	}
-	if err := d.setSample(sampleMask(sampleEvery)); err != nil {
+	if err := o.sample(sampleMask(sampleEvery)); err != nil {
 		reader.Close()
-		d.following.Unlock()
+		o.following.Unlock()
 		return nil, err
 	}
-	f := &follower{reader: reader, boot: clock.Zero(), reasons: d.reasons, names: d.links.Names(), out: make(chan Event)}
+	f := &follower{reader: reader, boot: clock.Zero(), reasons: o.reasons, names: o.links.Names(), out: make(chan Event)}
 	go func() {
-		defer d.following.Unlock()
+		defer o.following.Unlock()
 		defer close(f.out)
 		defer reader.Close()
 		f.run(ctx)
 		// It fails if the data plane is closed, which has released everything.
-		_ = d.setSample(noSample)
+		_ = o.sample(noSample)
 	}()
 	return f.out, nil
-}
-
-// lockSoon waits briefly for the lock: its holder may be about to end.
-func lockSoon(ctx context.Context, mu *sync.Mutex) bool {
-	for end := time.Now().Add(5 * readPause); !mu.TryLock(); time.Sleep(readPause / 20) {
-		if ctx.Err() != nil || time.Now().After(end) {
-			return false
-		}
-	}
-	return true
 }
 
 // sampleMask returns the bits of a random number that must be clear.
@@ -86,14 +72,6 @@ func sampleMask(every uint32) uint32 {
 		return 0
 	}
 	return 1<<min(bits.Len32(every-1), 31) - 1
-}
-
-func (d *DataPlane) setSample(mask uint32) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	next := d.settings
-	next.Sample = mask
-	return d.putSettings(next)
 }
 
 // follower reads the ring buffer.
@@ -143,11 +121,11 @@ func (f *follower) decode(b []byte) (Event, bool) {
 }
 
 // DropsByCPU returns the dropped packets by reason name, with one count per CPU.
-func (d *DataPlane) DropsByCPU() (map[string][]uint64, error) {
+func (o *Observer) DropsByCPU() (map[string][]uint64, error) {
 	all := map[string][]uint64{}
-	for i, name := range d.reasons {
+	for i, name := range o.reasons {
 		var perCPU []uint64
-		if err := d.kernel.Drops.Lookup(uint32(i), &perCPU); err != nil {
+		if err := o.program.Drops.Lookup(uint32(i), &perCPU); err != nil {
 			return nil, fmt.Errorf("xdp: read drops: %w", err)
 		}
 		all[name] = perCPU

@@ -1,4 +1,4 @@
-package xdp
+package observe
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ func FuzzRecords(f *testing.F) {
 	f.Add(append(frame.Bytes(), 1, 2, 3, 4, 5))
 	f.Add([]byte{0})
 	follow := &follower{reasons: []string{"a", "b"}, names: map[int]string{3: "eth0"}, boot: time.Unix(0, 0)}
-	watch := &watcher{boot: time.Unix(0, 0)}
+	watch := &Watcher{boot: time.Unix(0, 0)}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		fuzzlimit.Time(t)
 		if e, ok := follow.decode(b); ok && (len(e.Data) > e.Length || e.Reason == "" || e.Interface == "" || !bytes.Contains(b, e.Data)) {

@@ -1,4 +1,4 @@
-package xdp
+package observe
 
 import (
 	"context"
@@ -23,30 +23,30 @@ import (
 var ErrCapturing = errors.New("another capture is running: stop it first")
 
 // Capture writes packets as received and as returned by the attached program to w, as
-// pcapng, until ctx ends or o.Count packets are written. Meanwhile a copy of the program
+// pcapng, until ctx ends or what.Count packets are written. Meanwhile a copy of the program
 // with reporting replaces it; neither replacement loses packets. It may run concurrently
 // with everything else.
-func (d *DataPlane) Capture(ctx context.Context, w io.Writer, o capture.Options) (s capture.Summary, err error) {
-	if err := errors.Join(o.Validate(), d.program.Missing.Err(features.Capture)); err != nil {
+func (o *Observer) Capture(ctx context.Context, w io.Writer, what capture.Options) (s capture.Summary, err error) {
+	if err := errors.Join(what.Validate(), o.program.Missing.Err(features.Capture)); err != nil {
 		return s, fmt.Errorf("capture: %w", err)
 	}
-	index, err := d.links.Index(o.Interface)
+	index, err := o.links.Index(what.Interface)
 	if err != nil {
 		return s, fmt.Errorf("capture: %w", err)
 	}
-	if !lockSoon(ctx, &d.capturing) {
+	if !lockSoon(ctx, &o.capturing) {
 		return s, fmt.Errorf("capture: %w", ErrCapturing)
 	}
-	defer d.capturing.Unlock()
-	watch, err := d.watch(o, index)
+	defer o.capturing.Unlock()
+	watch, err := o.Watch(what, index)
 	if err != nil {
 		return s, fmt.Errorf("capture: %w", err)
 	}
 	defer func() { err = errors.Join(err, watch.Close()) }()
-	if err := d.links.Swap(watch.program.Balancer); err != nil {
-		return s, errors.Join(fmt.Errorf("capture: %w", err), d.links.Swap(d.kernel.Balancer))
+	if err := o.links.Swap(watch.Program.Balancer); err != nil {
+		return s, errors.Join(fmt.Errorf("capture: %w", err), o.links.Swap(o.program.Balancer))
 	}
-	defer func() { err = errors.Join(err, d.links.Swap(d.kernel.Balancer)) }()
+	defer func() { err = errors.Join(err, o.links.Swap(o.program.Balancer)) }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	kept := make(chan error, 1)
@@ -58,12 +58,12 @@ func (d *DataPlane) Capture(ctx context.Context, w io.Writer, o capture.Options)
 		cancel()
 		err = errors.Join(err, <-kept)
 	}()
-	return capture.Write(ctx, w, watch, d.links.Names(), o)
+	return capture.Write(ctx, w, watch, o.links.Names(), what)
 }
 
-// watcher is a program that reports its packets, and the reader for them.
-type watcher struct {
-	program *bpf.BalancerObjects
+// Watcher is a program that reports its packets, and the reader for them.
+type Watcher struct {
+	Program *bpf.BalancerObjects
 	reader  *perf.Reader
 	boot    time.Time
 	lost    uint64
@@ -72,13 +72,13 @@ type watcher struct {
 // watchLease is how long a program keeps reporting after the last renewal.
 const watchLease = 5 * time.Second
 
-// renew extends the program's lease from now on.
-func (w *watcher) renew(lease time.Duration) error {
-	return w.program.WatchUntil.Set(uint64(clock.Now() + lease))
+// Renew extends the program's lease from now on.
+func (w *Watcher) Renew(lease time.Duration) error {
+	return w.Program.WatchUntil.Set(uint64(clock.Now() + lease))
 }
 
 // keep renews until ctx ends.
-func (w *watcher) keep(ctx context.Context) error {
+func (w *Watcher) keep(ctx context.Context) error {
 	tick := time.NewTicker(watchLease / 5)
 	defer tick.Stop()
 	for {
@@ -87,7 +87,7 @@ func (w *watcher) keep(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		if err := w.renew(watchLease); err != nil {
+		if err := w.Renew(watchLease); err != nil {
 			return fmt.Errorf("capture: renew: %w", err)
 		}
 	}
@@ -96,21 +96,22 @@ func (w *watcher) keep(ctx context.Context) error {
 // perfBytes is the size of each CPU's buffer.
 const perfBytes = 1 << 20
 
-func (d *DataPlane) watch(o capture.Options, ifindex int) (*watcher, error) {
-	reporting, err := d.program.Variant(func(spec *ebpf.CollectionSpec) error {
+// Watch loads a program that reports its packets, for Capture, which attaches it.
+func (o *Observer) Watch(what capture.Options, ifindex int) (*Watcher, error) {
+	reporting, err := o.program.Variant(func(spec *ebpf.CollectionSpec) error {
 		return errors.Join(
 			spec.Variables[bpf.BalancerVarWatching].Set(true),
-			spec.Variables[bpf.BalancerVarWatchFilter].Set(watchFilter(o, ifindex)),
+			spec.Variables[bpf.BalancerVarWatchFilter].Set(watchFilter(what, ifindex)),
 		)
 	}, bpf.BalancerMapWatched, bpf.BalancerMapWatchCurrent)
 	if err != nil {
 		return nil, err
 	}
-	w := &watcher{program: reporting, boot: clock.Zero()}
+	w := &Watcher{Program: reporting, boot: clock.Zero()}
 	// If this process is killed, the program stays until the next agent starts.
-	_, err = d.program.PinTable(reporting.Steps)
+	_, err = o.program.PinTable(reporting.Steps)
 	if err == nil {
-		err = w.renew(watchLease)
+		err = w.Renew(watchLease)
 	}
 	if err == nil {
 		w.reader, err = perf.NewReader(reporting.Watched, perfBytes)
@@ -122,8 +123,8 @@ func (d *DataPlane) watch(o capture.Options, ifindex int) (*watcher, error) {
 }
 
 // Close must be called after the program is detached.
-func (w *watcher) Close() error {
-	err := errors.Join(w.program.Steps.Unpin(), w.program.Close())
+func (w *Watcher) Close() error {
+	err := errors.Join(w.Program.Steps.Unpin(), w.Program.Close())
 	if w.reader != nil {
 		err = errors.Join(err, w.reader.Close())
 	}
@@ -153,7 +154,7 @@ func watchFilter(o capture.Options, ifindex int) bpf.BalancerWatchFilter {
 }
 
 // Next implements capture.Source, for one reader.
-func (w *watcher) Next(ctx context.Context) (capture.Frame, error) {
+func (w *Watcher) Next(ctx context.Context) (capture.Frame, error) {
 	for {
 		// During Read, SetDeadline would block until Read returns.
 		w.reader.SetDeadline(time.Now().Add(readPause))
@@ -175,7 +176,7 @@ func (w *watcher) Next(ctx context.Context) (capture.Frame, error) {
 }
 
 // decode reads a record and the frame after it.
-func (w *watcher) decode(p perf.Record) (capture.Frame, bool) {
+func (w *Watcher) decode(p perf.Record) (capture.Frame, bool) {
 	var r bpf.BalancerWatchRecord
 	n, err := binary.Decode(p.RawSample, binary.NativeEndian, &r)
 	if err != nil || int(r.Caught) > len(p.RawSample)-n {
@@ -188,4 +189,4 @@ func (w *watcher) decode(p perf.Record) (capture.Frame, bool) {
 }
 
 // Lost implements capture.Source.
-func (w *watcher) Lost() uint64 { return w.lost }
+func (w *Watcher) Lost() uint64 { return w.lost }

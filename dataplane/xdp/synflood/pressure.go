@@ -1,4 +1,7 @@
-package xdp
+// Package synflood decides when a frontend is protected against SYN floods, and keeps the keys
+// and settings of the program that protects it. It does not write frontends. The policy is
+// tested here, cookies and challenges with the program in dataplane/xdp.
+package synflood
 
 import (
 	"time"

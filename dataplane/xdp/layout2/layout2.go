@@ -1,4 +1,9 @@
-package xdp
+// Package layout2 reads what releases with layout 2 of the pinned maps left, so that
+// dataplane/xdp writes it again in its own layout. Layout 2 had a map for each ring, one older
+// server per slot, and separate entries for every backend of every frontend. Its tracked flows
+// (fullnat, rr) are lost. The package writes nothing, and does not grow: the layout is history.
+// Its tests, with a program of that time, are in dataplane/xdp.
+package layout2
 
 import (
 	"errors"
@@ -9,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/core/desired"
+	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
@@ -16,22 +22,19 @@ import (
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
-// Layout 2 had a map for each ring, one older server per slot, and separate entries for
-// every backend of every frontend. It is read here once. Then everything is written again
-// in the new layout, and its links are updated to the new program. Its tracked flows
-// (fullnat, rr) are lost.
-
-// layoutTwo is the name of its pin directory.
-const layoutTwo = pinPrefix + "2"
+// Folder is the name of its pin directory.
+const Folder = "balancer-v2"
 
 // The types of its maps, as far as needed.
 type (
-	frontendTwo struct {
+	// Frontend is an entry of frontends.
+	Frontend struct {
 		ID, Ring, Slots, RingSize uint32
 		Method, Scheduler         uint32 // as now
 		Turn                      uint32
 	}
-	serverTwo struct {
+	// Server is an element of servers.
+	Server struct {
 		Addr       bpf.BalancerAddr
 		Frontend   uint32 // its id
 		Weight     uint32
@@ -39,35 +42,38 @@ type (
 		Port       uint16
 		Used, Held uint8
 	}
-	slotTwo struct{ First, Second uint32 }
+	// Slot is an element of a ring.
+	Slot struct{ First, Second uint32 }
 )
 
-// two is the state of layout 2.
-type two struct {
+// State is the state of layout 2.
+type State struct {
 	maps    map[string]*ebpf.Map
-	servers []serverTwo
-	entries map[service.Key]frontendTwo
+	servers []Server
+	entries map[service.Key]Frontend
 }
 
-func openTwo(pins *bpffs.Dir) (legacy, error) {
-	t := &two{maps: map[string]*ebpf.Map{}, entries: map[service.Key]frontendTwo{}}
+// Open opens the maps in a pin directory.
+func Open(pins *bpffs.Dir) (*State, error) {
+	t := &State{maps: map[string]*ebpf.Map{}, entries: map[service.Key]Frontend{}}
 	for _, name := range []string{"frontends", "servers", "rings"} {
 		m, err := ebpf.LoadPinnedMap(pins.Path(name), &ebpf.LoadPinOptions{ReadOnly: true})
 		if err != nil {
-			return nil, errors.Join(err, t.close())
+			return nil, errors.Join(err, t.Close())
 		}
 		t.maps[name] = m
 	}
-	t.servers = make([]serverTwo, t.maps["servers"].MaxEntries())
+	t.servers = make([]Server, t.maps["servers"].MaxEntries())
 	n, err := bpf.ReadArray(t.maps["servers"], t.servers)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("read backends: %w", err), t.close())
+		return nil, errors.Join(fmt.Errorf("read backends: %w", err), t.Close())
 	}
 	t.servers = t.servers[:n]
 	return t, nil
 }
 
-func (t *two) close() error {
+// Close closes them.
+func (t *State) Close() error {
 	var errs []error
 	for _, m := range t.maps {
 		errs = append(errs, m.Close())
@@ -75,8 +81,9 @@ func (t *two) close() error {
 	return errors.Join(errs...)
 }
 
-func (t *two) list() (all []desired.Frontend, err error) {
-	err = bpf.ReadHash(t.maps["frontends"], func(k bpf.BalancerFrontendKey, v frontendTwo) {
+// List returns the frontends.
+func (t *State) List() (all []desired.Frontend, err error) {
+	err = bpf.ReadHash(t.maps["frontends"], func(k bpf.BalancerFrontendKey, v Frontend) {
 		if v.Method == uint32(bpf.BalancerMethodMETHOD_NONE) {
 			return
 		}
@@ -90,7 +97,7 @@ func (t *two) list() (all []desired.Frontend, err error) {
 }
 
 // frontend returns a frontend as it was given.
-func (t *two) frontend(k service.Key, v frontendTwo) desired.Frontend {
+func (t *State) frontend(k service.Key, v Frontend) desired.Frontend {
 	f := desired.Frontend{
 		Key: k, Method: entry.Method(bpf.BalancerMethod(v.Method)), Scheduler: entry.Scheduler(bpf.BalancerScheduler(v.Scheduler)),
 		RingSize: int(v.RingSize), Survival: service.SecondChance,
@@ -107,11 +114,12 @@ func (t *two) frontend(k service.Key, v frontendTwo) desired.Frontend {
 	return f
 }
 
-func (s serverTwo) address() netip.AddrPort {
+func (s Server) address() netip.AddrPort {
 	return netip.AddrPortFrom(entry.FromAddr(s.Addr), netorder.Port(s.Port))
 }
 
-func (t *two) ring(k service.Key) (addressRing, error) {
+// Ring returns the ring of a listed frontend: each slot's backend, and then the older one.
+func (t *State) Ring(k service.Key) ([][1 + ring.Depth]netip.AddrPort, error) {
 	v := t.entries[k]
 	if v.Slots == 0 {
 		return nil, nil
@@ -121,12 +129,12 @@ func (t *two) ring(k service.Key) (addressRing, error) {
 		return nil, fmt.Errorf("read ring: %w", err)
 	}
 	defer inner.Close()
-	slots := make([]slotTwo, v.Slots)
+	slots := make([]Slot, v.Slots)
 	n, err := bpf.ReadArray(inner, slots)
 	if err != nil {
 		return nil, fmt.Errorf("read ring: %w", err)
 	}
-	all := make(addressRing, n)
+	all := make([][1 + ring.Depth]netip.AddrPort, n)
 	for i, s := range slots[:n] {
 		for j, id := range []uint32{s.First, s.Second} {
 			if id != 0 && int(id) < len(t.servers) {

@@ -1,4 +1,4 @@
-package xdp
+package observe
 
 import (
 	"bytes"
@@ -54,24 +54,24 @@ var ErrFrame = errors.New("no frame for a test run")
 // leastFrame is the kernel's (net/bpf/test_run.c): an Ethernet header.
 const leastFrame = 14
 
-// ErrTracing is the error of TracePacket after a while, if other traces are running.
+// ErrTracing is the error of Trace after a while, if other traces are running.
 var ErrTracing = errors.New("another trace is running: try again")
 
-// TracePacket runs the program, compiled to report its decisions, on a frame. That
+// Trace runs the program, compiled to report its decisions, on a frame. That
 // program reads the attached program's maps without writing them: it works on private
 // copies of the entries that the packet needs. One trace runs at a time. name returns a
 // frontend's Service.
-func (d *DataPlane) TracePacket(ctx context.Context, r TraceRequest, name func(service.Key) string) (t Trace, err error) {
-	if err := d.program.Missing.Err(features.TestRun); err != nil {
+func (o *Observer) Trace(ctx context.Context, r TraceRequest, name func(service.Key) string) (t Trace, err error) {
+	if err := o.program.Missing.Err(features.TestRun); err != nil {
 		return t, fmt.Errorf("trace: %w", err)
 	}
 	if len(r.Frame) < leastFrame {
 		return t, fmt.Errorf("trace: %w: %d bytes are less than an Ethernet header", ErrFrame, len(r.Frame))
 	}
 	if t.Interface = r.Interface; t.Interface == "" {
-		t.Interface = d.config.Interfaces[0]
+		t.Interface = o.links.Interfaces[0]
 	}
-	index, err := d.links.Index(t.Interface)
+	index, err := o.links.Index(t.Interface)
 	if err != nil {
 		return t, fmt.Errorf("trace: %w", err)
 	}
@@ -79,23 +79,23 @@ func (d *DataPlane) TracePacket(ctx context.Context, r TraceRequest, name func(s
 	if nic, err := net.InterfaceByIndex(index); err == nil && bytes.Equal(t.In[:6], make([]byte, 6)) {
 		copy(t.In, nic.HardwareAddr)
 	}
-	if !lockSoon(ctx, &d.tracing) {
+	if !lockSoon(ctx, &o.tracing) {
 		return t, fmt.Errorf("trace: %w", ErrTracing)
 	}
-	defer d.tracing.Unlock()
-	if err := d.trace(&t, index, name); err != nil {
+	defer o.tracing.Unlock()
+	if err := o.trace(&t, index, name); err != nil {
 		return t, fmt.Errorf("trace: %w", err)
 	}
 	return t, nil
 }
 
-func (d *DataPlane) trace(t *Trace, ifindex int, name func(service.Key) string) error {
-	tracer, err := d.loadTracer()
+func (o *Observer) trace(t *Trace, ifindex int, name func(service.Key) string) error {
+	tracer, err := o.loadTracer()
 	if err != nil {
 		return err
 	}
 	defer tracer.Close()
-	verdict, out, err := d.runTracer(tracer, t.In, ifindex)
+	verdict, out, err := o.runTracer(tracer, t.In, ifindex)
 	if err != nil {
 		return err
 	}
@@ -107,9 +107,9 @@ func (d *DataPlane) trace(t *Trace, ifindex int, name func(service.Key) string) 
 	if events.Uncopied > 0 {
 		return fmt.Errorf("no memory for copies of %d map entries that this packet needs", events.Uncopied)
 	}
-	w := &traceWords{d: d, t: t, name: name}
+	w := &traceWords{o: o, t: t, name: name}
 	w.read(events)
-	t.Attached, err = d.attachedTo(t.Interface)
+	t.Attached, err = o.attachedTo(t.Interface)
 	return err
 }
 
@@ -123,24 +123,24 @@ type loadedTracer struct {
 }
 
 // Close closes it, including everything that it wrote.
-func (o *loadedTracer) Close() {
-	o.Balancer.Close()
-	o.Steps.Close()
-	o.Fragments.Close()
+func (l *loadedTracer) Close() {
+	l.Balancer.Close()
+	l.Steps.Close()
+	l.Fragments.Close()
 }
 
-// tracerPrivate are the maps that the program writes and that need no copy of existing
+// PrivateMaps are the maps that the program writes and that need no copy of existing
 // entries: per-CPU scratch memory, and fragments (runTracer). The program itself copies
 // what it writes of the other maps (bpf/balancer/copy.h).
-var tracerPrivate = []string{
+var PrivateMaps = []string{
 	bpf.BalancerMapSteps, bpf.BalancerMapFragments,
 	bpf.BalancerMapSlowScratch, bpf.BalancerMapHandoverScratch, bpf.BalancerMapSynScratch, bpf.BalancerMapNatScratch, bpf.BalancerMapOlderOwners, bpf.BalancerMapAuthScratch,
 }
 
-// tracerSpec returns the object with its private maps. It needs two fragments: the packet
+// TracerSpec returns the object with its private maps. It needs two fragments: the packet
 // itself, and the first of its datagram.
-func (d *DataPlane) tracerSpec() (*ebpf.CollectionSpec, error) {
-	spec, err := d.program.Tracer()
+func (o *Observer) TracerSpec() (*ebpf.CollectionSpec, error) {
+	spec, err := o.program.Tracer()
 	if err != nil {
 		return nil, err
 	}
@@ -149,54 +149,54 @@ func (d *DataPlane) tracerSpec() (*ebpf.CollectionSpec, error) {
 	return spec, nil
 }
 
-func (d *DataPlane) loadTracer() (*loadedTracer, error) {
-	spec, err := d.tracerSpec()
+func (o *Observer) loadTracer() (*loadedTracer, error) {
+	spec, err := o.TracerSpec()
 	if err != nil {
 		return nil, err
 	}
-	var o loadedTracer
-	if err := d.program.Again(&o, spec, tracerPrivate...); err != nil {
+	var l loadedTracer
+	if err := o.program.Again(&l, spec, PrivateMaps...); err != nil {
 		return nil, fmt.Errorf("load the tracing program: %w", err)
 	}
-	return &o, nil
+	return &l, nil
 }
 
 // runTracer runs the program, and a second time if it looks for a datagram's first
 // fragment that the load balancer has. Only this entry is copied here: reading it in the
 // program would mark it as used, and so retain it for longer.
-func (d *DataPlane) runTracer(o *loadedTracer, frame []byte, ifindex int) (xdpAction, []byte, error) {
-	verdict, out, err := testRun(o.Balancer, frame, ifindex)
+func (o *Observer) runTracer(l *loadedTracer, frame []byte, ifindex int) (xdpAction, []byte, error) {
+	verdict, out, err := testRun(l.Balancer, frame, ifindex)
 	if err != nil {
 		return 0, nil, err
 	}
 	var wanted bpf.BalancerFragmentKey
-	if err := o.FragmentWanted.Get(&wanted); err != nil {
+	if err := l.FragmentWanted.Get(&wanted); err != nil {
 		return 0, nil, fmt.Errorf("read the requested fragment's key: %w", err)
 	}
 	var first bpf.BalancerFragment
 	err = ebpf.ErrKeyNotExist
 	if wanted != (bpf.BalancerFragmentKey{}) {
-		err = d.kernel.Fragments.Lookup(wanted, &first)
+		err = o.program.Fragments.Lookup(wanted, &first)
 	}
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return verdict, out, nil
 	}
 	if err == nil {
-		err = errors.Join(o.Fragments.Put(wanted, first), o.Events.Set(bpf.TracerTraceList{}))
+		err = errors.Join(l.Fragments.Put(wanted, first), l.Events.Set(bpf.TracerTraceList{}))
 	}
 	if err != nil {
 		return 0, nil, fmt.Errorf("copy the first fragment: %w", err)
 	}
-	return testRun(o.Balancer, frame, ifindex)
+	return testRun(l.Balancer, frame, ifindex)
 }
 
 // attachedTo returns the name of the program attached to an interface.
-func (d *DataPlane) attachedTo(name string) (string, error) {
-	own, err := d.kernel.Balancer.Info()
+func (o *Observer) attachedTo(name string) (string, error) {
+	own, err := o.program.Balancer.Info()
 	if err != nil {
 		return "", err
 	}
-	attached, err := d.links.Attached(name)
+	attached, err := o.links.Attached(name)
 	if err != nil {
 		return "", err
 	}

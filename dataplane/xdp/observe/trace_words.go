@@ -1,4 +1,4 @@
-package xdp
+package observe
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 
 // traceWords formats the trace events of a run as text.
 type traceWords struct {
-	d    *DataPlane
+	o    *Observer
 	t    *Trace
 	name func(service.Key) string
 }
@@ -77,7 +77,7 @@ func (w *traceWords) text(kind bpf.TracerTraceKind, a uint32, b uint64) string {
 	case bpf.TracerTraceKindTRACE_NEXT_HOP:
 		return fmt.Sprintf("sent on %s to %s", w.nic(a), mac(b))
 	case bpf.TracerTraceKindTRACE_DROP:
-		w.t.Drop = bpf.NameOf(w.d.reasons, a)
+		w.t.Drop = bpf.NameOf(w.o.reasons, a)
 		return "dropped: " + w.t.Drop
 	case bpf.TracerTraceKindTRACE_ANSWER:
 		return answerWords(b)
@@ -109,7 +109,7 @@ func (w *traceWords) flow(kind bpf.TracerTraceKind, a uint32, b uint64) string {
 	case bpf.TracerTraceKindTRACE_TURN:
 		w.would("advance the scheduler's position")
 	case bpf.TracerTraceKindTRACE_REPLACED:
-		w.would("evict a flow table entry: %s, %s", bpf.NameOf(w.d.flows.States, a), server)
+		w.would("evict a flow table entry: %s, %s", bpf.NameOf(w.o.states, a), server)
 	case bpf.TracerTraceKindTRACE_AFFINITY:
 		w.would("send the client's next flows to %s", server)
 	case bpf.TracerTraceKindTRACE_SYN:
@@ -150,7 +150,7 @@ func (w *traceWords) known(which bpf.TracerTraceFlow, server string, before, aft
 	if which == bpf.TracerTraceFlowTRACE_FLOW_ANSWER {
 		words = "reply of a known flow: "
 	}
-	if names := w.d.flows.States; before != after {
+	if names := w.o.states; before != after {
 		w.would("change the flow from %s to %s", bpf.NameOf(names, before), bpf.NameOf(names, after))
 	} else {
 		w.would("renew the flow's lifetime")
@@ -206,23 +206,19 @@ func (w *traceWords) frontend(id uint32, b uint64) string {
 
 // keyOf returns the frontend of a number, and its Service.
 func (w *traceWords) keyOf(id uint32) string {
-	w.d.mu.Lock()
-	defer w.d.mu.Unlock()
-	for k, h := range w.d.programmed {
-		if h.value.Id != id {
-			continue
-		}
-		if name := w.name(k); name != "" {
-			return fmt.Sprintf("%s (Service %s)", k, name)
-		}
-		return k.String()
+	k, ok := w.o.frontend(id)
+	if !ok {
+		return fmt.Sprintf("ID %d", id)
 	}
-	return fmt.Sprintf("ID %d", id)
+	if name := w.name(k); name != "" {
+		return fmt.Sprintf("%s (Service %s)", k, name)
+	}
+	return k.String()
 }
 
 func (w *traceWords) addrOf(server uint32) string {
 	var s bpf.BalancerServer
-	if server == 0 || w.d.kernel.Servers.Lookup(server, &s) != nil || s.Used == 0 {
+	if server == 0 || w.o.program.Servers.Lookup(server, &s) != nil || s.Used == 0 {
 		return "no backend"
 	}
 	return netip.AddrPortFrom(entry.FromAddr(s.Addr), netorder.Port(s.Port)).String()
@@ -243,7 +239,7 @@ func (w *traceWords) owners(first, chain uint32, opens bool) string {
 
 func (w *traceWords) chain(index uint32) string {
 	var c bpf.BalancerChain
-	if err := w.d.kernel.Chains.Lookup(index, &c); err != nil {
+	if err := w.o.program.Chains.Lookup(index, &c); err != nil {
 		return "chain " + fmt.Sprint(index)
 	}
 	var all []string
@@ -268,7 +264,7 @@ func lookupWords(rc uint32, b uint64) string {
 }
 
 func (w *traceWords) nic(index uint32) string {
-	if name := w.d.links.Names()[int(index)]; name != "" {
+	if name := w.o.links.Names()[int(index)]; name != "" {
 		return name
 	}
 	if nic, err := net.InterfaceByIndex(int(index)); err == nil {
