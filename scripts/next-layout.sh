@@ -35,7 +35,7 @@ field server bpf/balancer/maps.h '__u64 next_layout;'
 field member bpf/balancer/maps.h '__u64 next_layout;'
 field guard_limits bpf/balancer/policy.h '__u64 next_layout;'
 field flow_set bpf/balancer/flow.h '__u64 next_layout[2];'
-version dataplane/xdp/state.go balancerMap{Frontends,PortRanges,Servers,Members,GuardLimits,Flows,FlowData,FlowBack,FlowSecret,Connections}
+version dataplane/xdp/state.go BalancerMap{Frontends,PortRanges,Servers,Members,GuardLimits,Flows,FlowData,FlowBack,FlowSecret,Connections}
 
 field local_vip bpf/server/maps.h '__u64 next_layout;'
 field server_flow_set bpf/server/flows.h '__u32 next_layout[16];'

@@ -7,6 +7,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/fragment"
+	"github.com/fairlead/fairlead/internal/features"
 )
 
 // Counters implements dataplane.DataPlane. A server shared by several frontends has the
@@ -94,4 +95,12 @@ func (d *DataPlane) Describe() dataplane.Description {
 		out.Drops[fragment.Lost] += d.orphans.Missed()
 	}
 	return out
+}
+
+// Degraded lists the optional features that this kernel, or the driver of an interface,
+// does not support.
+func (d *DataPlane) Degraded() []features.Degraded {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Concat(d.program.Missing, d.links.Degraded())
 }

@@ -7,11 +7,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
-	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/device"
@@ -83,7 +82,7 @@ func OlderLayouts(pinDir string) (known, other []string, err error) {
 
 // load loads the programs onto the pinned maps, which it creates if they are missing.
 func (d *DataPlane) load(old *predecessor) error {
-	d.setProgram(map[string]any{bpf.BalancerVarBackByRedirect: d.config.anyVeth(), bpf.BalancerVarGuardKey: guard.Key()})
+	d.setProgram(map[string]any{bpf.BalancerVarBackByRedirect: device.AnyVeth(d.config.Interfaces), bpf.BalancerVarGuardKey: guard.Key()})
 	spec, err := d.program.Spec()
 	if err != nil {
 		return err
@@ -155,14 +154,6 @@ func (c Config) program() program.Options {
 	}
 }
 
-// anyVeth reports whether an interface is one end of a veth pair, or consists of one.
-func (c Config) anyVeth() bool {
-	return slices.ContainsFunc(c.Interfaces, func(name string) bool {
-		nic, err := netlink.LinkByName(name)
-		return err == nil && device.UsesVeth(nic)
-	})
-}
-
 // Prepare makes the data plane accept packets that others hand to it. Until then they go
 // to the kernel.
 func (d *DataPlane) Prepare() error { return d.program.LoadHandover() }
@@ -180,4 +171,16 @@ func (d *DataPlane) Chained() (spec *ebpf.CollectionSpec, pins string, err error
 // ProgramsOf is that of program.Program.
 func (d *DataPlane) ProgramsOf(object io.ReaderAt) (spec *ebpf.CollectionSpec, pins string, err error) {
 	return d.program.ProgramsOf(object)
+}
+
+// Impossible reports whether an error of Open means that this kernel, or the process's
+// permissions, do not allow the program to run. All other errors can be fixed.
+func Impossible(err error) bool {
+	var verifier *ebpf.VerifierError
+	for _, cannot := range []error{ebpf.ErrNotSupported, unix.ENOSYS, unix.EOPNOTSUPP, unix.EPERM} {
+		if errors.Is(err, cannot) {
+			return true
+		}
+	}
+	return errors.As(err, &verifier)
 }

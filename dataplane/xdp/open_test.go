@@ -194,7 +194,7 @@ func TestReasonNamesTheParts(t *testing.T) {
 		t.Errorf("attached %q: does not say %q", line, says)
 	}
 	testkit.Do(t, n.balancer, func() error {
-		if alone := (Config{Interfaces: []string{"bridge0"}}); !alone.anyVeth() {
+		if alone := (Config{Interfaces: []string{"bridge0"}}); !device.AnyVeth(alone.Interfaces) {
 			t.Error("nobody saw the veth in the bridge")
 		}
 		return nil

@@ -30,7 +30,7 @@ import (
 )
 
 // oldTwo is the data plane of layout 2, with its last object: testdata/balancer-v2.o.gz
-// is dataplane/xdp/balancer_bpfel.o as it was before layout 3.
+// is dataplane/xdp/bpf/balancer_bpfel.o as it was before layout 3.
 type oldTwo struct {
 	t    *testing.T
 	path string

@@ -96,7 +96,7 @@ func (t *serverTable) owners() flowtable.Owners {
 	return flowtable.Owners{Current: current, Generations: t.generations}
 }
 
-// shared returns the number of the stateless frontends' server, 0 if there is none.
+// shared returns the number of the stateless frontends' server, 0 without one.
 func (t *serverTable) shared(addr netip.AddrPort) ring.ID {
 	if s := t.byKey[serverKey{addr: addr}]; s != nil {
 		return s.id

@@ -3,6 +3,11 @@
 // forwarding continues while no agent runs, and a new agent takes over without packet
 // loss. Packet processing is written only in C. The set of frontends is decided
 // elsewhere.
+//
+// Here is what needs several of the packages below at once: opening and taking over
+// (xdp.go, open.go, predecessor.go), changes of frontends (write.go) and reading them back
+// (read.go). What needs one map, program or device belongs to a package below. Tests that
+// need the program and its maps are here too: they run it on packets.
 package xdp
 
 import (

@@ -17,7 +17,7 @@ const module = "github.com/fairlead/fairlead"
 // pure are the packages that decide and compute: they depend only on their input, so that
 // tests and the simulator can run them unchanged.
 var pure = []string{"core/service", "core/proxy", "vdn", "vdn/file", "agent/doctor", "core/maglev", "core/schedule", "core/desired", "core/plan", "core/problem", "core/route", "core/health", "core/ring", "core/addresspool",
-	"advertise/l2/elect", "advertise/l2/wire", "lab/sim", "lab/sim/verdict", "lab/sim/lvs", "lab/sim/experiments", "lab/sim/scenario",
+	"dataplane/xdp/alloc", "advertise/l2/elect", "advertise/l2/wire", "lab/sim", "lab/sim/verdict", "lab/sim/lvs", "lab/sim/experiments", "lab/sim/scenario",
 	"lab/sim/eventqueue", "lab/sim/resilient", "lab/sim/experiments/draw", "lab/sim/experiments/ecmp", "lab/sim/experiments/follow", "lab/sim/experiments/hierarchy", "lab/sim/experiments/rollout", "lab/sim/experiments/routing", "lab/sim/experiments/services", "lab/sim/experiments/tail"}
 
 // outside is what a pure package must not import, directly or indirectly.
@@ -76,6 +76,8 @@ var walls = []Wall{
 	{Ban{"go.etcd.io/etcd/...", "its client is larger than what vdn/store/etcd needs of it: see docs/decisions/0036"}, nil},
 	{Ban{"github.com/spf13/cobra/...", "commands are wiring"}, []string{"cmd"}},
 	{Ban{module + "/cmd/...", "nothing stands on a command"}, []string{"cmd"}},
+	{Ban{module + "/dataplane/xdp/bpf", "the balancer's maps are known in one folder"}, []string{"dataplane/xdp"}},
+	{Ban{module + "/dataplane/xdp/program", "the balancer's programs are loaded in one folder"}, []string{"dataplane/xdp"}},
 	{Ban{module + "/core/maglev", "rings are made in one place, for all data planes and the simulator"}, []string{"core/ring", "lab/sim"}},
 }
 

@@ -27,7 +27,7 @@ func NewPool(what string, first, end uint32, rouse func() error) Pool {
 	return Pool{what: what, first: first, end: end, rouse: rouse, used: make([]uint64, end/64+1), free: first}
 }
 
-// Take returns the lowest free number, after rouse if there is none.
+// Take returns the lowest free number, after rouse if all are taken.
 func (p *Pool) Take() (uint32, error) {
 	if id, ok := p.lowest(); ok {
 		return id, nil

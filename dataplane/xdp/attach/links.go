@@ -46,7 +46,7 @@ type Options struct {
 	Mode       Mode
 }
 
-// Links are the attachments of a program. Until Attach there are none.
+// Links are the attachments of a program. Attach makes them.
 type Links struct {
 	Options
 	links   map[string]link.Link // by interface

@@ -7,6 +7,7 @@ package device
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -65,8 +66,28 @@ func NativeOf(nic netlink.Link) string {
 	return "native XDP"
 }
 
-// UsesVeth reports whether packets pass through one end of a veth pair.
-func UsesVeth(nic netlink.Link) bool {
+// AnyVeth reports whether packets at one of these interfaces pass through a veth pair.
+func AnyVeth(interfaces []string) bool {
+	return slices.ContainsFunc(interfaces, func(name string) bool {
+		nic, err := netlink.LinkByName(name)
+		return err == nil && usesVeth(nic)
+	})
+}
+
+// MTU returns the smallest MTU of these interfaces, at most 1500 and at least 576.
+func MTU(interfaces []string) int {
+	const least = 576
+	mtu := 1500
+	for _, name := range interfaces {
+		if nic, err := netlink.LinkByName(name); err == nil {
+			mtu = min(mtu, max(nic.Attrs().MTU, least))
+		}
+	}
+	return mtu
+}
+
+// usesVeth reports whether packets pass through one end of a veth pair.
+func usesVeth(nic netlink.Link) bool {
 	if nic.Type() == "veth" {
 		return true
 	}

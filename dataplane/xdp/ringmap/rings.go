@@ -82,7 +82,7 @@ func (r *Rings) Usage() (segments int, slots uint32) {
 }
 
 // Learn reads which slots of the marked rings use which chains, and the chains' owners.
-// server returns the number of a server, 0 if there is none.
+// server returns the number of a server, 0 without one.
 func (r *Rings) Learn(rings []Ring, server func(netip.AddrPort) ring.ID) error {
 	r.chains = newChainTable(r.maps.Chains.MaxEntries()-1, r.grace)
 	var named []uint32

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/device"
 )
 
 // CookieKey is a key of cookies, which load balancers may share.
@@ -100,12 +100,7 @@ func settings(v bpf.BalancerSynSettings, interfaces []string) bpf.BalancerSynSet
 
 // segments returns the segment sizes that fit all interfaces.
 func segments(interfaces []string) (v4, v6 uint16) {
-	const headers4, headers6, least = 40, 60, 576
-	mtu := 1500
-	for _, name := range interfaces {
-		if nic, err := netlink.LinkByName(name); err == nil {
-			mtu = min(mtu, max(nic.Attrs().MTU, least))
-		}
-	}
+	const headers4, headers6 = 40, 60
+	mtu := device.MTU(interfaces)
 	return uint16(mtu - headers4), uint16(mtu - headers6)
 }
