@@ -1,5 +1,5 @@
 // Package capture defines which packets of an XDP program to capture, and writes them as
-// pcapng. It does not use the kernel: the frames come from dataplane/xdp.
+// pcapng. It does not use the kernel: the frames come from dataplane/xdp/observe.
 package capture
 
 import (
