@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/program"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -27,8 +28,7 @@ func TestKeptWayFollowsTheKernel(t *testing.T) {
 		upsert(t, d, frontend(service.Tunnel, vips[v6], service.TCP, servers[v6]))
 	}
 	must(t, d.Close()) // no agent runs
-	away := &DataPlane{}
-	away.kernel.Balancer = programs
+	away := &DataPlane{kernel: &program.Objects{Balancer: programs}}
 
 	to := func(mac net.HardwareAddr) func(v verdict, out []byte) bool {
 		return func(v verdict, out []byte) bool { return v == redirect && bytes.Equal(out[:6], mac) }
