@@ -142,7 +142,7 @@ func TestAnotherReleaseInACrashLoop(t *testing.T) {
 	for range 3 {
 		n.openAnother(t, c, d, false)
 	}
-	away := &DataPlane{}
+	away := &DataPlane{kernel: &program.Objects{}}
 	var err error
 	away.kernel.Balancer, err = ebpf.NewProgramFromID(ebpf.ProgramID(n.attachedProgram(t, "eth0")))
 	must(t, err)
