@@ -26,10 +26,10 @@ func (m *model) answerOdd(o *oddPacket, f *flow) int32 {
 	if o.ttl <= 1 {
 		return m.drop(ttlExpired)
 	}
-	if !o.isError {
+	if !o.isError && f.proxied == nil {
 		m.came(f, &o.packet)
 	}
-	return m.sendBack(&sending{packet: &o.packet, view: &o.view, tagged: o.tagged, isError: o.isError, quoted: o.quoted}, f)
+	return m.sendBack(&sending{packet: &o.packet, view: &o.view, tagged: o.tagged, isError: o.isError, quoted: o.quoted, handed: o.handed}, f)
 }
 
 func (m *model) sendBack(s *sending, f *flow) int32 {
@@ -40,6 +40,8 @@ func (m *model) sendBack(s *sending, f *flow) int32 {
 		return m.drop(noRoute)
 	case s.length > mtu:
 		return m.tooBigAnswer(s, mtu)
+	case f.proxied != nil && s.change == nil && !s.isError: // it has something that is not translated
+		return m.drop(synOdd)
 	}
 	if why := s.cannotRewrite(&to); why != "" {
 		return m.drop(why)
@@ -97,7 +99,7 @@ func (m *model) tooBig(s *sending, mtu, more int) int32 {
 
 func (m *model) tooBigAnswer(s *sending, mtu int) int32 {
 	if s.plain {
-		return m.odd(0)
+		return m.odd(s.handed)
 	}
 	return m.answerTooBig(s, mtu, 0, m.own(s.view.V6))
 }
@@ -282,7 +284,7 @@ func (m *model) handedOver(v *wire.View, tagged bool) int32 {
 	}
 	m.unwrapped = append(m.unwrapped, m.frame[inner:]...)
 	m.frame, m.handed = m.unwrapped, append(m.handed[:0], list...)
-	p, ok := readPlain(m.frame, inner6)
+	p, ok := readPlain(m.frame, 14, inner6)
 	if !ok {
 		return m.odd(rest)
 	}
@@ -300,7 +302,10 @@ func (m *model) serveHanded(p *packet, v6 bool, rest flags) int32 {
 		return drop
 	}
 	p.flags |= rest
-	o, verdict := m.stateful(p, f, func() int32 { return m.handOn(p, m.handed, v6, rest) }, false)
+	o, verdict := m.stateful(p, f, arrival{
+		asks:     func() int32 { return m.handOn(p, m.handed, v6, rest) },
+		protects: func(*flow) int32 { return m.protect(14, v6) },
+	})
 	if o == nil {
 		return verdict
 	}

@@ -34,6 +34,7 @@ type frontend struct {
 	ring        []byte // its slots
 	slots       uint32
 	limits      limits
+	pressure    pressure
 	inRange     int // its index in port_ranges; -1 if it has its own entry
 	first, last uint16
 }
@@ -73,6 +74,8 @@ type config struct {
 	chains    map[uint32][]wire.Endpoint // those read in this version
 	natServer map[wire.Addr]bool
 	anyNAT    bool
+	portFirst uint32 // of fullnat's source ports
+	portCount uint32
 	own4      wire.Addr
 	own6      wire.Addr
 	known     map[wire.Addr]bool // load balancers
@@ -88,22 +91,32 @@ type wholeVIP struct {
 
 // reader reads the agent's maps by the names of C's fields.
 type reader struct {
-	maps                                                map[string]*ebpf.Map
-	frontend, serverAt, chainAt, portRange, limits, set packetfuzz.Layout
-	segments                                            map[uint32][]byte
+	maps                                                     map[string]*ebpf.Map
+	frontend, serverAt, chainAt, portRange, limits, set, syn packetfuzz.Layout
+	isGuarded, isChecked                                     uint32 // flags of a frontend
+	segments                                                 map[uint32][]byte
 }
 
 func newReader(o *packetfuzz.Object, live map[string]*ebpf.Map) (r *reader, err error) {
 	r = &reader{maps: live, segments: map[uint32][]byte{}}
 	for name, l := range map[string]*packetfuzz.Layout{
 		"frontend": &r.frontend, "server": &r.serverAt, "chain": &r.chainAt, "port_range": &r.portRange,
-		"guard_limits": &r.limits, "settings": &r.set,
+		"guard_limits": &r.limits, "settings": &r.set, "syn_settings": &r.syn,
 	} {
 		if *l, err = packetfuzz.LayoutOf(o.Spec.Types, name); err != nil {
 			return nil, err
 		}
 	}
-	return r, nil
+	flags, err := packetfuzz.EnumOf(o.Spec.Types, "frontend_flags")
+	for bit, name := range flags {
+		switch name {
+		case "FRONTEND_SYN_GUARDED":
+			r.isGuarded = uint32(bit)
+		case "FRONTEND_SYN_CHECKED":
+			r.isChecked = uint32(bit)
+		}
+	}
+	return r, err
 }
 
 func u32(b []byte, at int) uint32 { return binary.NativeEndian.Uint32(b[at:]) }
@@ -301,6 +314,8 @@ func (r *reader) readSettings(c *config) error {
 		return err
 	}
 	c.own4, c.own6 = wire.Addr(b[r.set.At("own4"):][:16]), wire.Addr(b[r.set.At("own6"):][:16])
+	c.portFirst = uint32(binary.NativeEndian.Uint16(b[r.set.At("port_first"):]))
+	c.portCount = uint32(binary.NativeEndian.Uint16(b[r.set.At("port_count"):]))
 	return nil
 }
 

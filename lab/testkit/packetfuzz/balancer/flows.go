@@ -1,6 +1,9 @@
 package balancer
 
-import "github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
+import (
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
+)
 
 // States of flows.
 const (
@@ -55,6 +58,7 @@ type flow struct {
 	// first segment after the SYN; for SCTP the client's verification tag.
 	seq, ack uint32
 	way      int // its place in the table
+	proxied  *proxied
 }
 
 type clientKey struct {
@@ -70,7 +74,9 @@ type remembered struct {
 	clients     map[clientKey]*flow
 	answersOf   map[wire.Tuple]*flow
 	connections map[uint32]halves
-	translated  bool // some flow has had an entry in flow_back
+	translated  bool      // some flow has had an entry in flow_back
+	halved      [64]uint8 // by backend: how often its searches for ports were halved
+	random      uint32    // the programs' random number
 }
 
 // halves are a backend's connections: active and ended.
@@ -127,6 +133,15 @@ type opened struct {
 	server  uint32
 	fresh   bool
 	natPort uint16
+	// quoteShift is for the sequence number that an error quotes.
+	quoteShift uint32
+}
+
+// arrival is how a packet without a flow may continue.
+type arrival struct {
+	asks     func() int32        // nil: no other load balancer can be asked
+	protects func(e *flow) int32 // passes it to the protection from SYN floods; e is proxied, or nil
+	isError  bool
 }
 
 // choiceOf returns the backend that gets the packet.
@@ -136,7 +151,7 @@ func (m *model) choiceOf(o *opened) choice {
 
 // stateful assigns a backend to a packet's flow: its existing one, or a selected one. If
 // it returns nil, the packet ends with that verdict.
-func (m *model) stateful(p *packet, f *frontend, asks func() int32, isError bool) (*opened, int32) {
+func (m *model) stateful(p *packet, f *frontend, a arrival) (*opened, int32) {
 	entry := m.flows[p.Tuple]
 	o := &opened{flow: entry, tag: flowTag(&p.Tuple)}
 	var before uint8
@@ -145,20 +160,33 @@ func (m *model) stateful(p *packet, f *frontend, asks func() int32, isError bool
 		before = entry.state
 		known, server := m.knows(entry, p, f)
 		keep = server
-		if known {
+		o.server, o.natPort = entry.server, entry.natPort
+		switch {
+		case known:
 			m.sent(entry, p, f.nat)
-			o.server, o.natPort = entry.server, entry.natPort
 			m.noteClient(p, f, o, before)
 			return o, 0
+		case keep != 0 && m.isProxied(entry, f) && a.isError:
+			o.quoteShift = -entry.proxied.shift
+			return o, 0
+		case keep != 0 && m.isProxied(entry, f):
+			return nil, a.protects(entry)
 		}
 	}
-	if keep == 0 && asks != nil && m.mayAsk(p) {
-		return nil, asks()
-	}
-	if isError { // an error opens nothing
+	how := m.underPressure(p, f)
+	switch {
+	case !a.isError && how == protected:
+		return nil, a.protects(nil)
+	case keep == 0 && a.asks != nil && m.mayAsk(p):
+		return nil, a.asks()
+	case a.isError: // it opens nothing
 		return nil, m.refuse(noFrontend)
+	case how == unremembered && f.nat:
+		return nil, m.drop(synCookie)
+	case how == unremembered:
+		return m.unremembered(p, f, o)
 	}
-	return m.open(p, f, o, before, keep)
+	return m.open(p, f, o, keep)
 }
 
 // mayAsk reports whether another load balancer may know the flow.
@@ -175,16 +203,16 @@ func (m *model) knows(e *flow, p *packet, f *frontend) (known bool, keep uint32)
 	if !m.found(e) || p.flags&opens != 0 && (e.state == timeWait || e.state == closed) || m.alive(e) == nil {
 		return false, 0
 	}
-	if !f.nat || e.nat && (e.natPort != 0) == f.full {
+	if !f.nat || e.nat && e.proxied == nil && (e.natPort != 0) == f.full {
 		return true, e.server
 	}
 	return false, e.server
 }
 
 // open creates a flow.
-func (m *model) open(p *packet, f *frontend, o *opened, before uint8, keep uint32) (*opened, int32) {
+func (m *model) open(p *packet, f *frontend, o *opened, keep uint32) (*opened, int32) {
 	v6 := !p.Dst.Is4()
-	o.fresh = true
+	o.fresh, o.natPort = true, 0
 	if f.full {
 		if own := m.own(v6); own == emptyOf(v6) || own.Zero() {
 			return nil, m.drop(noSource)
@@ -221,7 +249,7 @@ func (m *model) open(p *packet, f *frontend, o *opened, before uint8, keep uint3
 		return nil, m.drop(noPort)
 	}
 	o.natPort = e.natPort
-	m.noteClient(p, f, o, before)
+	m.noteClient(p, f, o, free)
 	return o, 0
 }
 
@@ -254,18 +282,31 @@ func (m *model) openBack(e *flow, p *packet, f *frontend, s *server) bool {
 		return m.takeAnswer(e, t)
 	}
 	t.Dst = m.own(v6)
-	for i := range min(m.portCount, portTries) {
-		t.DPort = uint16(m.portFirst + portSlot(uint32(e.tag>>32), i, m.portCount))
+	halved := &m.halved[s.id%64]
+	seed, tries := uint32(e.tag>>32), min(m.config.portCount, portTries>>*halved)
+	if *halved > 0 { // fewer are tried, but others each time
+		m.random = packetfuzz.NextRandom(m.random)
+		seed = m.random
+	}
+	for i := range tries {
+		t.DPort = uint16(m.config.portFirst + portSlot(seed, i, m.config.portCount))
 		if m.takeAnswer(e, t) {
 			e.natPort = t.DPort
+			*halved -= min(*halved, 1)
 			return true
 		}
 	}
+	*halved = min(*halved+1, mostHalved)
+	m.saw.Saw(uint64(*halved) | 5<<20)
 	return false
 }
 
-// portTries is NAT_PORT_TRIES.
-const portTries = 64
+// portTries is how many source ports are tried. Each search that fails halves that for its
+// backend, and each that succeeds doubles it.
+const (
+	portTries  = 64
+	mostHalved = 6
+)
 
 // portSlot is the i-th port that is tried.
 func portSlot(seed, i, count uint32) uint32 {

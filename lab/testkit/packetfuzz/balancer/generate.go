@@ -11,15 +11,23 @@ import (
 // generator creates packets that could come next: of new and of known flows, answers,
 // errors about packets of this case, and packets handed over by other load balancers.
 type generator struct {
-	target *Target
-	aims   []aim
-	focus  [2]int     // aims that this case uses more often than others
-	fresh  bool       // focus must be selected
-	seen   [16][]byte // IP packets of this case, input and output
-	count  int
-	frame  wire.Frame
-	buffer []byte
-	memory struct{ payload, options []byte }
+	target  *Target
+	aims    []aim
+	focus   [2]int     // aims that this case uses more often than others
+	fresh   bool       // focus must be selected
+	seen    [16][]byte // IP packets of this case, input and output
+	count   int
+	frame   wire.Frame
+	buffer  []byte
+	memory  struct{ payload, options []byte }
+	offers  [8]offer // SYN-ACKs of this case that the load balancer sent to clients
+	offered int
+}
+
+// offer is a cookie or a challenge.
+type offer struct {
+	wire.Tuple // the client's direction
+	seq, ack   uint32
 }
 
 // aim is a destination of clients.
@@ -29,7 +37,7 @@ type aim struct {
 	proto byte // 0 means any
 }
 
-func (g *generator) reset() { g.count, g.fresh = 0, true }
+func (g *generator) reset() { g.count, g.offered, g.fresh = 0, 0, true }
 
 // enter takes the frontends of a world.
 func (g *generator) enter(world []desired.Frontend) {
@@ -61,6 +69,9 @@ func (g *generator) came(in, out []byte, verdict int32) {
 			at := &g.seen[g.count%len(g.seen)]
 			*at = append((*at)[:0], ip...)
 			g.count++
+			if verdict == tx {
+				g.offer(ip)
+			}
 		}
 		if verdict == drop {
 			return
@@ -73,7 +84,9 @@ func (t *Target) Next(rng *rand.Rand, s *packetfuzz.Step) {
 	switch n := rng.IntN(1000); {
 	case n < 40:
 		s.Kind, s.Arg, s.Ticks = packetfuzz.Wait, packetfuzz.RandomWait(rng), uint32(rng.IntN(3))
-	case n < 42:
+	case n < 44 && !t.noPressure:
+		s.Kind, s.Arg = packetfuzz.Change, rng.Uint64()&(1<<60-1)&^0xffff|uint64(t.generator.one(rng))
+	case n < 46:
 		s.Kind, s.Arg = packetfuzz.Change, rng.Uint64()&^0xffff|uint64(t.generator.one(rng))
 	default:
 		s.Kind, s.Hook = packetfuzz.Packet, uint8(rng.IntN(8)/7)
@@ -93,6 +106,8 @@ func (g *generator) next(rng *rand.Rand, hook uint8, b []byte) []byte {
 	}
 	handed := false
 	switch n := rng.IntN(100); {
+	case n < 18 && g.offered > 0:
+		g.reply(rng)
 	case n < 40:
 		g.client(rng)
 	case n < 62 && len(g.target.model.pool) > 0:
@@ -132,8 +147,8 @@ func (g *generator) transport(rng *rand.Rand, proto byte) {
 	switch f.Proto {
 	case wire.TCP:
 		f.Flags = []byte{0x02, 0x02, 0x10, 0x18, 0x11, 0x04, 0x12, byte(rng.Uint32())}[rng.IntN(8)]
-		if rng.IntN(16) == 0 {
-			f.TCPOptions = []byte{2, 4, 5, 0xb4}
+		if rng.IntN(4) == 0 {
+			f.TCPOptions = tcpOptions(rng)
 		}
 	case wire.UDP:
 		f.NoCheck = rng.IntN(6) == 0
@@ -185,6 +200,7 @@ func (g *generator) answer(rng *rand.Rand) {
 		if e := &pool[(first+i)%len(pool)]; e.holds {
 			f.Src, f.Dst, f.SPort, f.DPort = e.answer.Src, e.answer.Dst, e.answer.SPort, e.answer.DPort
 			g.transport(rng, e.answer.Proto)
+			g.ofProxied(rng, e)
 			return
 		}
 	}

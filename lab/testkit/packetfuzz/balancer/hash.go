@@ -71,6 +71,13 @@ func clientTag(client *wire.Addr, frontend uint32) uint64 {
 	return tagFinish(keyedAddr(k, client, true) + k[10]*uint64(frontend) + k[11])
 }
 
+// sourceTag is the set that stores a validated source, and its tag there.
+func sourceTag(a *wire.Addr) (set, tag uint32) {
+	k := flowSecret[:]
+	h := tagFinish(keyedAddr(k[4:], a, true) + k[11])
+	return uint32(h>>32) % 32768, uint32(h) | 1
+}
+
 func tagFinish(h uint64) uint64 {
 	const m = 0xd6e8feb86659fd93
 	h ^= h >> 32

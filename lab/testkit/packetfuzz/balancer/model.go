@@ -41,6 +41,8 @@ const (
 	flowsFull       reason = "FLOWS_FULL"
 	sctpFragment    reason = "SCTP_FRAGMENT"
 	unknownBalancer reason = "UNKNOWN_BALANCER"
+	synCookie       reason = "SYN_COOKIE"
+	synOdd          reason = "SYN_ODD"
 )
 
 // packet is a complete TCP, UDP or SCTP packet or a first fragment; for an ICMP error,
@@ -79,6 +81,7 @@ const (
 	resets                      // RST, ABORT, SHUTDOWN COMPLETE
 	ask                         // handed over, and another load balancer may know the flow
 	last                        // handed over, and no other one may
+	admitted                    // it has passed the protection from SYN floods
 )
 
 func tcpFlags(b byte) (f flags) {
@@ -139,8 +142,7 @@ type model struct {
 	fragments map[fragmentKey]*fragment
 	answers   allowance
 	natBits   []byte
-	portFirst uint32
-	portCount uint32
+	protecting
 }
 
 type counts struct{ packets, bytes, flows uint64 }
@@ -185,10 +187,10 @@ func (m *model) change() *packetfuzz.Expected {
 	return &m.expected
 }
 
-// readPlain reads a packet without options, extension headers and fragmentation. If it
-// returns false, the packet takes the slow path.
-func readPlain(b []byte, v6 bool) (p packet, ok bool) {
-	l3, header := 14, 20
+// readPlain reads a packet without options, extension headers and fragmentation, at l3. If
+// it returns false, the packet takes the slow path.
+func readPlain(b []byte, l3 int, v6 bool) (p packet, ok bool) {
+	header := 20
 	if v6 {
 		header = 40
 	}
@@ -230,7 +232,7 @@ func isMapped(v6 bool, src, dst *wire.Addr) bool { return v6 && (src.Is4() || ds
 
 // plain handles a packet without a VLAN tag, on the fast path if possible.
 func (m *model) plain(v6 bool) int32 {
-	p, ok := readPlain(m.frame, v6)
+	p, ok := readPlain(m.frame, 14, v6)
 	if !ok {
 		return m.odd(0)
 	}
@@ -238,12 +240,14 @@ func (m *model) plain(v6 bool) int32 {
 		return pass
 	}
 	if m.config.exact(&p.Tuple) == nil && m.mayAnswer(&p.Tuple) {
-		if f := m.answered(&p.Tuple); f != nil {
+		if f := m.answered(&p.Tuple); f != nil && f.proxied == nil {
 			return m.answerPlain(&p, f)
 		}
 	}
 	f, vip := m.config.find(&p.Tuple)
 	switch {
+	case !vip && p.Proto == wire.TCP && m.mayAnswer(&p.Tuple):
+		return m.protect(14, v6)
 	case !vip:
 		return pass
 	case f == nil:
@@ -284,7 +288,7 @@ func (m *model) servePlain(p *packet, f *frontend) int32 {
 	v6 := !p.Dst.Is4()
 	var c choice
 	if f.stateful {
-		o, verdict := m.stateful(p, f, func() int32 { return m.ask(p, v6) }, false)
+		o, verdict := m.stateful(p, f, arrival{asks: func() int32 { return m.ask(p, v6) }, protects: func(*flow) int32 { return m.protect(14, v6) }})
 		if o == nil {
 			return verdict
 		}
@@ -292,6 +296,8 @@ func (m *model) servePlain(p *packet, f *frontend) int32 {
 		if !c.server.used {
 			return m.drop(noBackend)
 		}
+	} else if f.pressure.guarded && p.concerns() {
+		return m.protect(14, v6)
 	} else if c = m.choose(p, f); c.server == nil {
 		return m.drop(noBackend)
 	}
@@ -299,11 +305,12 @@ func (m *model) servePlain(p *packet, f *frontend) int32 {
 	return m.send(&sending{packet: p, view: &view, frontend: f, choice: c, plain: true})
 }
 
-// ask hands a packet over to the draining load balancers.
+// ask hands a packet over to the draining load balancers. The slow path handles it if it
+// is too big.
 func (m *model) ask(p *packet, v6 bool) int32 {
 	list := m.peers()
 	if list == nil {
 		return m.drop(noBackend)
 	}
-	return m.handOn(p, list, v6, 0)
+	return m.handOn(p, list, v6, admitted)
 }

@@ -19,6 +19,7 @@ type oddPacket struct {
 	isError  bool
 	icmpType byte
 	handed   flags
+	admitted bool // it has passed the protection from SYN floods, and is charged
 }
 
 // odd handles any frame on the slow path. handed means that another load balancer has
@@ -26,7 +27,7 @@ type oddPacket struct {
 func (m *model) odd(handed flags) int32 {
 	o, ok := m.readOdd(handed)
 	switch {
-	case !ok && handed != 0:
+	case !ok && handed&^admitted != 0:
 		return m.drop(malformed)
 	case !ok, isMapped(o.view.V6, &o.view.Src, &o.view.Dst):
 		return pass
@@ -48,7 +49,7 @@ func (m *model) odd(handed flags) int32 {
 // readOdd reads the frame. It returns false if the frame has no IP packet.
 func (m *model) readOdd(handed flags) (*oddPacket, bool) {
 	o := &m.work
-	*o = oddPacket{handed: handed}
+	*o = oddPacket{handed: handed &^ admitted, admitted: handed&admitted != 0}
 	b := m.frame
 	kind, l3 := binary.BigEndian.Uint16(b[12:]), 14
 	for range 2 {
@@ -203,11 +204,14 @@ func (m *model) serveOdd(o *oddPacket) int32 {
 		return m.unservedOdd(o)
 	case o.ttl <= 1:
 		return pass
-	case f.guarded && !o.isError && !m.guard(&o.packet, f, o.handed):
+	case f.guarded && !o.isError && !o.admitted && !m.guard(&o.packet, f, o.handed):
 		return drop
 	}
 	s := &sending{packet: &o.packet, view: &o.view, frontend: f, tagged: o.tagged, isError: o.isError, quoted: o.quoted, handed: o.handed}
 	if !f.stateful {
+		if f.pressure.guarded && !o.isError && !o.admitted && o.concerns() {
+			return m.protect(o.view.L3, o.view.V6)
+		}
 		if s.choice = m.choose(&o.packet, f); s.server == nil {
 			return m.drop(noBackend)
 		}
@@ -215,15 +219,18 @@ func (m *model) serveOdd(o *oddPacket) int32 {
 		return m.send(s)
 	}
 	o.flags |= o.handed
-	asks := func() int32 { return m.askOdd(o) }
-	if o.tagged {
-		asks = nil
+	if o.admitted {
+		o.flags |= admitted
 	}
-	opened, verdict := m.stateful(&o.packet, f, asks, o.isError)
+	a := arrival{asks: func() int32 { return m.askOdd(o) }, protects: func(e *flow) int32 { return m.protectOdd(o, s, e) }, isError: o.isError}
+	if o.tagged {
+		a.asks = nil
+	}
+	opened, verdict := m.stateful(&o.packet, f, a)
 	if opened == nil {
 		return verdict
 	}
-	s.choice = m.choiceOf(opened)
+	s.choice, s.quoteShift = m.choiceOf(opened), opened.quoteShift
 	if !s.server.used {
 		return m.drop(noBackend)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/segment"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
@@ -40,7 +41,7 @@ func (m *model) rewrite(s *sending, to wire.Tuple, list []wire.Endpoint, strippe
 	case s.isError && to != s.Tuple:
 		m.requote(e, s, to, src, shift)
 	case to != s.Tuple && v.Offset == 0:
-		m.reportTransport(e, v.L4, v.End, shift, s.Tuple, to)
+		m.reportTransport(e, v.L4, v.End, shift, s.Tuple, to, s.change)
 	}
 }
 
@@ -89,7 +90,7 @@ func sumOfAddrs(a, b *wire.Addr) uint64 { return wire.Sum(a[:]) + wire.Sum(b[:])
 
 // reportTransport gives a transport header at l4 other ports, and records what its
 // checksum covers.
-func (m *model) reportTransport(e *packetfuzz.Expected, l4, end, shift int, from, to wire.Tuple) {
+func (m *model) reportTransport(e *packetfuzz.Expected, l4, end, shift int, from, to wire.Tuple, change *segment.Shift) {
 	was := m.frame[l4:]
 	is := e.Frame[l4+shift:]
 	binary.BigEndian.PutUint16(is, to.SPort)
@@ -98,8 +99,13 @@ func (m *model) reportTransport(e *packetfuzz.Expected, l4, end, shift int, from
 	at := l4 + shift
 	switch from.Proto {
 	case wire.TCP:
-		if l4+18 <= end {
-			e.KeepSum("TCP", at+16, before+wire.Sum(was[:18]), at, at+18, after)
+		header := 18 // the checksum and what is before it
+		if change != nil {
+			header = segment.HeaderBytes(was)
+			change.Apply(is)
+		}
+		if l4+header <= end {
+			e.KeepSum("TCP", at+16, before+wire.Sum(was[:header]), at, at+header, after)
 		}
 	case wire.UDP:
 		if l4+8 <= end {
@@ -125,7 +131,9 @@ func (m *model) requote(e *packetfuzz.Expected, s *sending, to wire.Tuple, src w
 		binary.BigEndian.PutUint16(e.Frame[q.L4+shift:], turned.SPort)
 		binary.BigEndian.PutUint16(e.Frame[q.L4+shift+2:], turned.DPort)
 	} else {
-		m.reportTransport(e, q.L4, q.End, shift, was, turned)
+		m.reportTransport(e, q.L4, q.End, shift, was, turned, nil)
+		seq := e.Frame[q.L4+shift+4:]
+		binary.BigEndian.PutUint32(seq, binary.BigEndian.Uint32(seq)+s.quoteShift)
 	}
 	var before, after uint64
 	if v.V6 {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/segment"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
@@ -51,6 +52,10 @@ type sending struct {
 	quoted  wire.View
 	handed  flags
 	gone    bool // it was handled without being sent to its backend
+	// change translates a segment's numbers; quoteShift is for the sequence number that an
+	// error quotes.
+	change     *segment.Shift
+	quoteShift uint32
 }
 
 // way is a route by which a packet can leave.

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/core/desired"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
@@ -44,13 +45,20 @@ type Target struct {
 	generator generator
 	outcomes  map[string]uint64
 	unsure    bool // after a violation: everything must be cleared
+
+	noPressure bool                     // in this world
+	ports      uint16                   // for fullnat in this world
+	pressure0  uint64                   // seed of the frontends' pressure
+	pressures  map[service.Key]pressure // changed in this case
+	keys       int                      // state of cookieKeys
 }
 
 // memory are maps of the programs that are mmapped here.
 type memory struct {
 	flows, data, back, connections, guardClients, guardBuckets, guardCredit []byte
+	natScratch, sources, events                                             []byte
 	orphans                                                                 packetfuzz.Ring
-	dataLayout                                                              packetfuzz.Layout
+	dataLayout, synLayout                                                   packetfuzz.Layout
 }
 
 // New opens the agent and loads the programs of an object file, either the agent's own or
@@ -70,7 +78,7 @@ func (t *Target) open(object string) (err error) {
 	if t.plane, err = openPlane(); err != nil {
 		return err
 	}
-	if err = t.plane.Prepare(); err != nil {
+	if err = errors.Join(t.plane.Prepare(), t.prepareProtection()); err != nil {
 		return err
 	}
 	if t.object, t.live, err = load(t.net, object); err != nil {
@@ -97,12 +105,16 @@ func (t *Target) mapMemory() (err error) {
 	for name, to := range map[string]*[]byte{
 		"flows": &t.memory.flows, "flow_data": &t.memory.data, "flow_back": &t.memory.back, "connections": &t.memory.connections,
 		"guard_clients": &t.memory.guardClients, "guard_buckets": &t.memory.guardBuckets, "guard_credit": &t.memory.guardCredit,
+		"nat_scratch": &t.memory.natScratch, "syn_sources": &t.memory.sources, "syn_counts": &t.memory.events,
 	} {
 		if *to, err = packetfuzz.Memory(t.object.Maps[name]); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	if t.memory.orphans, err = packetfuzz.NewRing(t.object.Maps["orphans"]); err != nil {
+		return err
+	}
+	if t.memory.synLayout, err = packetfuzz.LayoutOf(t.object.Spec.Types, "syn_flow"); err != nil {
 		return err
 	}
 	t.memory.dataLayout, err = packetfuzz.LayoutOf(t.object.Spec.Types, "flow_data")
@@ -127,10 +139,11 @@ func (t *Target) newModel() error {
 	if m.natBits, err = packetfuzz.Memory(t.live["nat_bits"]); err != nil {
 		return err
 	}
-	m.portFirst, m.portCount = uint32(xdp.DefaultPorts.First), uint32(xdp.DefaultPorts.Last-xdp.DefaultPorts.First)+1
+	m.sources, m.events = map[wire.Addr]*source{}, map[uint32]*[synEvents]uint64{}
+	m.wall, m.mss = wallOffset, segmentSizes
 	t.start = 1 << 41
 	t.generator.target = t
-	return nil
+	return t.putKeys(0)
 }
 
 // Close closes everything.
@@ -198,7 +211,7 @@ func (t *Target) Reset() error {
 		binary.NativeEndian.PutUint64(t.memory.connections[8*id:], 0)
 	}
 	t.resetLimits()
-	if err := t.resetFragments(); err != nil {
+	if err := errors.Join(t.resetFragments(), t.resetProtection()); err != nil {
 		return err
 	}
 	if t.unsure {
@@ -207,6 +220,8 @@ func (t *Target) Reset() error {
 		clear(t.memory.connections)
 		clear(t.memory.guardClients)
 		clear(t.memory.guardBuckets)
+		clear(t.memory.sources)
+		clear(t.memory.events)
 		t.unsure = false
 	}
 	clear(m.drops)
@@ -337,7 +352,7 @@ func (t *Target) Finish() (err error) {
 	for name, n := range t.model.drops {
 		t.outcomes[name] += n
 	}
-	return nil
+	return t.compareProtection()
 }
 
 // compareFlows compares the flow table.
@@ -406,6 +421,9 @@ func (t *Target) compareData(f *flow, b []byte) error {
 		Src: wire.Addr(b[l.At("client"):][:16]), Dst: wire.Addr(b[l.At("vip"):][:16]),
 		SPort: port("client_port"), DPort: port("vip_port"), Proto: byte(u32(b, l.At("egress")) >> 24),
 	}
+	if f.proxied != nil {
+		is.Proto ^= flowProxied
+	}
 	if nat := port("nat_port"); is != f.Tuple || nat != f.natPort {
 		return packetfuzz.Violated("the table describes %+v as %+v with port %d, not %d", f.Tuple, is, nat, f.natPort)
 	}
@@ -413,5 +431,5 @@ func (t *Target) compareData(f *flow, b []byte) error {
 	if seq, ack := u32(numbers, 0), u32(numbers, 4); !f.nat && (seq != f.seq || ack != f.ack) {
 		return packetfuzz.Violated("the table has the numbers %d and %d of %+v, not %d and %d", seq, ack, f.Tuple, f.seq, f.ack)
 	}
-	return nil
+	return t.compareProxied(f)
 }

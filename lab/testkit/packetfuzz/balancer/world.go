@@ -102,12 +102,12 @@ func newNet() (*packetfuzz.Net, []device, error) {
 // private are the instrumented programs' own maps: all that packets change.
 var private = []string{
 	"flows", "flow_data", "flow_back", "connections", "flow_secret", "guard_buckets", "guard_credit", "guard_clients",
-	"fragments", "orphans", "answers", "drops", "drop_events", "frontend_counts", "server_cpu", "older_owners",
+	"syn_keys", "fragments", "orphans", "answers", "drops", "drop_events", "frontend_counts", "server_cpu", "older_owners",
 	"rare_scratch", "handover_scratch", "nat_scratch", "auth_scratch", "syn_scratch", "syn_counts", "syn_hot", "syn_sources", "syn_flows", "steps", ".data.clock", ".bss", "watched", "watch_current", ".data.watch",
 }
 
 // mapped are those of them that are mmapped into this process.
-var mapped = []string{"flows", "flow_data", "flow_back", "connections", "guard_clients", "guard_buckets"}
+var mapped = []string{"flows", "flow_data", "flow_back", "connections", "guard_clients", "guard_buckets", "syn_sources"}
 
 // maxFlows is small, so that some cases fill the table, and clearing it before each case
 // costs nothing.
@@ -146,7 +146,7 @@ func load(n *packetfuzz.Net, object string) (*packetfuzz.Object, map[string]*ebp
 			s.Maps[name].Flags |= mmapable
 		}
 		steps := s.Maps["steps"]
-		steps.Contents = append(steps.Contents, ebpf.MapKV{Key: uint32(0), Value: "slow_path"}, ebpf.MapKV{Key: uint32(1), Value: "handover"})
+		steps.Contents = append(steps.Contents, ebpf.MapKV{Key: uint32(0), Value: "slow_path"}, ebpf.MapKV{Key: uint32(1), Value: "handover"}, ebpf.MapKV{Key: uint32(2), Value: "syn"})
 		if err := s.Variables["guard_key"].Set(guardKey); err != nil {
 			return err
 		}

@@ -60,10 +60,12 @@ func (t *Target) Enter(number uint64) error {
 	clear(t.changed)
 	t.asked = t.asked[:0]
 	t.choosePeers(rng)
+	protections := t.enterPressure(number)
 	if err := t.plane.SetBalancers(t.all, t.draining); err != nil {
 		return err
 	}
 	for _, f := range randomFrontends(rng) {
+		f.SYNProtection = protections.next()
 		err := t.plane.Upsert(f)
 		if errors.Is(err, dataplane.ErrUnsupported) {
 			continue
@@ -114,7 +116,13 @@ func (t *Target) choosePeers(rng *rand.Rand) {
 // readConfig reads the agent's state into the model.
 func (t *Target) readConfig() error {
 	c := &t.config
+	if err := t.putSettings(); err != nil {
+		return err
+	}
 	if err := t.reader.read(c, t.asked); err != nil {
+		return err
+	}
+	if err := t.putPressure(); err != nil {
 		return err
 	}
 	c.known, c.draining = map[wire.Addr]bool{}, [2][]wire.Addr{}
@@ -313,6 +321,9 @@ func changeMethod(rng *rand.Rand, f *desired.Frontend) {
 func (t *Target) change(number uint64) error {
 	if len(t.asked) == 0 {
 		return nil
+	}
+	if number>>60 == 0 {
+		return t.changePressure(number)
 	}
 	rng := rand.New(rand.NewPCG(number, 7))
 	i := int(number&0xffff) % len(t.asked)
