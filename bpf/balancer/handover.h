@@ -191,6 +191,7 @@ static __always_inline bool handover_begin(struct handover *h)
 /* Forwards a packet to one of our frontends whose flow we do not know. */
 static __noinline int handover_out(struct xdp_md *ctx, struct handover *h, bool v6)
 {
+	h->rest = PACKET_ADMITTED; /* if it is too big, it must not come back */
 	if (!handover_begin(h))
 		return drop(ctx, DROP_NO_BACKEND);
 	return handover_send(ctx, h, v6);
@@ -445,7 +446,7 @@ static __always_inline int handover_frame(struct xdp_md *ctx)
 		verdict = handover_out(ctx, h, v6);
 	else
 		verdict = v6 ? handover_in(ctx, h, true) : handover_in(ctx, h, false);
-	h->on = verdict < 0 ? h->rest : 0;
+	h->on = verdict < 0 && verdict != TO_SYN ? h->rest : 0; /* syn does not take it */
 	return verdict;
 }
 

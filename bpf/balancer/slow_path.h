@@ -96,7 +96,8 @@ __noinline int slow_read(struct xdp_md *ctx, struct rare *r)
 	r->proxied = false;
 	r->shift = 0;
 	r->handed = slow_handed();
-	r->admitted = slow_admitted();
+	r->admitted = slow_admitted() | (r->handed & PACKET_ADMITTED);
+	r->handed &= ~PACKET_ADMITTED;
 	r->v6 = proto == bpf_htons(ETH_P_IPV6);
 	if (!r->v6 && proto != bpf_htons(ETH_P_IP))
 		return false;

@@ -72,7 +72,8 @@ __noinline int syn_reject(struct xdp_md *ctx, struct syn_scratch *s, enum drop_r
 	if (!ctx || !s)
 		return XDP_ABORTED;
 	drop_count(ctx, why);
-	if (!(s->p.flags & TCP_CONTINUES) || s->p.flags & TCP_RESETS || !answer_allowed())
+	if (!(s->p.flags & TCP_CONTINUES) || s->p.flags & TCP_RESETS ||
+	    is_martian(&s->p.t.src, v6) || !answer_allowed())
 		return XDP_DROP;
 	syn_make(s, TCP_BYTE_RST)->seq = s->o.ack;
 	return syn_answer(ctx, s, v6);
