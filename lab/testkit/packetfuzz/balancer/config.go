@@ -91,6 +91,7 @@ type wholeVIP struct {
 
 // reader reads the agent's maps by the names of C's fields.
 type reader struct {
+	settings                                                 *ebpf.Map
 	maps                                                     map[string]*ebpf.Map
 	frontend, serverAt, chainAt, portRange, limits, set, syn packetfuzz.Layout
 	isGuarded, isChecked                                     uint32 // flags of a frontend
@@ -98,7 +99,7 @@ type reader struct {
 }
 
 func newReader(o *packetfuzz.Object, live map[string]*ebpf.Map) (r *reader, err error) {
-	r = &reader{maps: live, segments: map[uint32][]byte{}}
+	r = &reader{maps: live, settings: o.Maps[".data.settings"], segments: map[uint32][]byte{}}
 	for name, l := range map[string]*packetfuzz.Layout{
 		"frontend": &r.frontend, "server": &r.serverAt, "chain": &r.chainAt, "port_range": &r.portRange,
 		"guard_limits": &r.limits, "settings": &r.set, "syn_settings": &r.syn,
@@ -309,7 +310,7 @@ func (r *reader) chain(i uint32) (list []wire.Endpoint) {
 }
 
 func (r *reader) readSettings(c *config) error {
-	b, err := r.maps[".data.settings"].LookupBytes(uint32(0))
+	b, err := r.settings.LookupBytes(uint32(0))
 	if err != nil {
 		return err
 	}

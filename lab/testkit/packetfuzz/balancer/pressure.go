@@ -111,10 +111,10 @@ func randomPressure(rng *rand.Rand) pressure {
 	return []pressure{{}, {checked: true}, {guarded: true, checked: true}}[rng.IntN(3)]
 }
 
-// putSettings fixes the settings that depend on the host or the world.
+// putSettings gives the programs the agent's settings, except those that depend on the
+// host or the world.
 func (t *Target) putSettings() error {
-	settings := t.live[".data.settings"]
-	b, err := settings.LookupBytes(uint32(0))
+	b, err := t.live[".data.settings"].LookupBytes(uint32(0))
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (t *Target) putSettings() error {
 	binary.NativeEndian.PutUint16(field("mss4"), segmentSizes[0])
 	binary.NativeEndian.PutUint16(field("mss6"), segmentSizes[1])
 	binary.NativeEndian.PutUint32(field("active"), 1)
-	return settings.Put(uint32(0), b)
+	return t.object.Maps[".data.settings"].Put(uint32(0), b)
 }
 
 // putPressure writes the pressure of the frontends to their entries.
@@ -175,6 +175,18 @@ func (t *Target) setPressure(f *frontend, p pressure) error {
 	}
 	copy(b[r.portRange.At("f"):], now)
 	return t.live["port_ranges"].Put(uint32(f.inRange), b)
+}
+
+// releasePressure makes the entries what the agent has programmed, for its next change.
+func (t *Target) releasePressure() error {
+	for _, f := range t.config.frontends {
+		if f.Protection() == service.SYNAuto {
+			if err := t.setPressure(f, pressure{}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // changePressure changes the pressure of a frontend, or the keys.

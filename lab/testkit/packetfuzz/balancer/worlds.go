@@ -52,6 +52,9 @@ func family(v6 bool) int {
 // kinds.
 func (t *Target) Enter(number uint64) error {
 	rng := rand.New(rand.NewPCG(number, 0xfa1e))
+	if err := t.releasePressure(); err != nil {
+		return err
+	}
 	for _, f := range t.asked {
 		if err := t.plane.Delete(f.Key); err != nil {
 			return err
@@ -333,9 +336,12 @@ func (t *Target) change(number uint64) error {
 }
 
 func (t *Target) put(i int, f desired.Frontend) error {
+	if err := t.releasePressure(); err != nil {
+		return err
+	}
 	err := t.plane.Upsert(f)
 	if errors.Is(err, dataplane.ErrUnsupported) {
-		return nil
+		return t.putPressure()
 	}
 	if err != nil {
 		return err
@@ -347,14 +353,17 @@ func (t *Target) put(i int, f desired.Frontend) error {
 
 // undoChanges restores the frontends of the world.
 func (t *Target) undoChanges() error {
+	if len(t.changed) == 0 {
+		return nil
+	}
+	if err := t.releasePressure(); err != nil {
+		return err
+	}
 	for i := range t.changed {
 		if err := t.plane.Upsert(t.world[i]); err != nil {
 			return err
 		}
 		t.asked[i] = t.world[i]
-	}
-	if len(t.changed) == 0 {
-		return nil
 	}
 	clear(t.changed)
 	return t.readConfig()
