@@ -332,6 +332,9 @@ func (t *Target) judge(frame []byte, d *device, verdict int32, out []byte) (err 
 		return packetfuzz.Violated("%s: %v\n in  %x", verdictNames[verdict&7], err, frame)
 	}
 	t.generator.came(frame, out, verdict)
+	if verdict == tx {
+		return t.checkAnswer(frame, out)
+	}
 	return nil
 }
 
