@@ -395,3 +395,9 @@ func (m *model) isOurs(at int, v6 bool, list []wire.Endpoint) bool {
 	f, _ := m.config.find(&t)
 	return f != nil && f.stateful
 }
+
+// bytes encodes struct fragment_key.
+func (k fragmentKey) bytes() []byte {
+	b := append(append([]byte(nil), k.src[:]...), k.dst[:]...)
+	return append(binary.NativeEndian.AppendUint32(b, k.id), k.proto, 0, 0, 0)
+}

@@ -5,8 +5,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// lasting is the affinity timeout, in ticks.
-func (f *frontend) lasting() uint32 { return uint32(uint64(f.affinity) * 1_000_000_000 >> tickShift) }
+// lasting is a frontend's affinity timeout, in ticks.
+func lasting(f *frontend) uint32 { return uint32(uint64(f.affinity) * 1_000_000_000 >> tickShift) }
 
 // noteClient records a client's backend, if affinity is configured.
 func (m *model) noteClient(p *packet, f *frontend, o *opened, before uint8) {
@@ -20,7 +20,7 @@ func (m *model) noteClient(p *packet, f *frontend, o *opened, before uint8) {
 	if known {
 		isEstablished = isEstablished || c.state == client
 	}
-	state, life := client, f.lasting()
+	state, life := client, lasting(f)
 	if !isEstablished {
 		state, life = clientOpening, min(life, ticks(60))
 	}
@@ -49,8 +49,8 @@ func (m *model) recalled(p *packet, f *frontend) uint32 {
 	return s.id
 }
 
-// hash returns the part of a packet's hash that selects its slot.
-func (f *frontend) hash(p *packet) uint32 {
+// hashOf returns the part of a packet's hash that selects its slot.
+func hashOf(f *frontend, p *packet) uint32 {
 	switch f.hashBy {
 	case schedule.ByClient:
 		return addrHash(&p.Src)
@@ -70,7 +70,7 @@ func (m *model) chooseNew(p *packet, f *frontend, byHash bool) (uint32, reason) 
 	if f.slots == 0 { // all drain
 		return 0, noBackend
 	}
-	start := slotOf(f.hash(p), f.slots)
+	start := slotOf(hashOf(f, p), f.slots)
 	scheduler := f.Scheduler
 	if byHash {
 		scheduler = service.Maglev
@@ -83,7 +83,7 @@ func (m *model) chooseNew(p *packet, f *frontend, byHash bool) (uint32, reason) 
 		}
 	case service.PowerOfTwo:
 		c.weighted = true
-		second := slotOf(f.hash(p)*0x9e3779b1, f.slots-1)
+		second := slotOf(hashOf(f, p)*0x9e3779b1, f.slots-1)
 		c.compare(start)
 		if second >= start {
 			second++

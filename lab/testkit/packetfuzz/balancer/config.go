@@ -353,3 +353,15 @@ func (f *frontend) serves(client *wire.Addr) bool {
 	has := func(p netip.Prefix) bool { return p.Contains(a) }
 	return (len(f.Allow) == 0 || slices.ContainsFunc(f.Allow, has)) && !slices.ContainsFunc(f.Deny, has)
 }
+
+// pressure is the state of a frontend.
+type pressure struct {
+	guarded bool // SYNs are answered
+	checked bool // nat and fullnat: ACKs may have cookies
+}
+
+// pressureOf returns the pressure in a frontend's entry.
+func (r *reader) pressureOf(f *frontend) pressure {
+	flags := u32(f.entry, r.frontend.At("flags"))
+	return pressure{guarded: flags&r.isGuarded != 0, checked: flags&r.isChecked != 0}
+}

@@ -4,14 +4,14 @@ import (
 	"math/rand/v2"
 
 	"github.com/fairlead/fairlead/core/desired"
-	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
 // generator creates packets that could come next: of new and of known flows, answers,
 // errors about packets of this case, and packets handed over by other load balancers.
 type generator struct {
-	target  *Target
+	model   *model
+	devices []device
 	aims    []aim
 	focus   [2]int     // aims that this case uses more often than others
 	fresh   bool       // focus must be selected
@@ -79,23 +79,8 @@ func (g *generator) came(in, out []byte, verdict int32) {
 	}
 }
 
-// Next implements packetfuzz.Target.
-func (t *Target) Next(rng *rand.Rand, s *packetfuzz.Step) {
-	switch n := rng.IntN(1000); {
-	case n < 40:
-		s.Kind, s.Arg, s.Ticks = packetfuzz.Wait, packetfuzz.RandomWait(rng), uint32(rng.IntN(3))
-	case n < 44 && !t.noPressure:
-		s.Kind, s.Arg = packetfuzz.Change, rng.Uint64()&(1<<60-1)&^0xffff|uint64(t.generator.one(rng))
-	case n < 46:
-		s.Kind, s.Arg = packetfuzz.Change, rng.Uint64()&^0xffff|uint64(t.generator.one(rng))
-	default:
-		s.Kind, s.Hook = packetfuzz.Packet, uint8(rng.IntN(8)/7)
-		s.Frame = t.generator.next(rng, s.Hook, s.Frame[:0])
-	}
-}
-
 func (g *generator) next(rng *rand.Rand, hook uint8, b []byte) []byte {
-	d := &g.target.devices[hook]
+	d := &g.devices[hook]
 	f := &g.frame
 	*f = wire.Frame{
 		From: macGateway, To: d.macs[rng.IntN(len(d.macs))], TTL: byte(2 + rng.IntN(200)), TOS: byte(rng.Uint32()),
@@ -110,9 +95,9 @@ func (g *generator) next(rng *rand.Rand, hook uint8, b []byte) []byte {
 		g.reply(rng)
 	case n < 40:
 		g.client(rng)
-	case n < 62 && len(g.target.model.pool) > 0:
+	case n < 62 && len(g.model.pool) > 0:
 		g.again(rng)
-	case n < 75 && len(g.target.model.answersOf) > 0:
+	case n < 75 && len(g.model.answersOf) > 0:
 		g.answer(rng)
 	case n < 86 && g.count > 0:
 		return g.error(rng, b)
@@ -121,7 +106,7 @@ func (g *generator) next(rng *rand.Rand, hook uint8, b []byte) []byte {
 	case n < 97:
 		handed = true
 		g.client(rng)
-		if rng.IntN(3) == 0 && len(g.target.model.pool) > 0 {
+		if rng.IntN(3) == 0 && len(g.model.pool) > 0 {
 			g.again(rng)
 		}
 	default:
@@ -182,7 +167,7 @@ func (g *generator) client(rng *rand.Rand) {
 
 // again creates a packet of a flow that the model knows.
 func (g *generator) again(rng *rand.Rand) {
-	e := &g.target.model.pool[rng.IntN(len(g.target.model.pool))]
+	e := &g.model.pool[rng.IntN(len(g.model.pool))]
 	if e.Dst.Zero() { // a client's affinity
 		g.client(rng)
 		return
@@ -195,7 +180,7 @@ func (g *generator) again(rng *rand.Rand) {
 // answer creates a packet of a backend.
 func (g *generator) answer(rng *rand.Rand) {
 	f := &g.frame
-	pool := g.target.model.pool
+	pool := g.model.pool
 	for i, first := 0, rng.IntN(len(pool)); i < len(pool); i++ {
 		if e := &pool[(first+i)%len(pool)]; e.holds {
 			f.Src, f.Dst, f.SPort, f.DPort = e.answer.Src, e.answer.Dst, e.answer.SPort, e.answer.DPort

@@ -2,6 +2,7 @@ package balancer
 
 import (
 	"encoding/binary"
+	"math/rand/v2"
 
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
@@ -101,4 +102,18 @@ func guardSet(frontend uint32, client *wire.Addr) uint32 {
 	h ^= h >> 29
 	h *= hashK1
 	return uint32((h ^ h>>32) % 32768)
+}
+
+// Keys that an agent generates at random. Here they are always the same, so that cases
+// are reproducible.
+var (
+	guardKey   = [2]uint64{0x0123456789abcdef, 0xfedcba9876543210}
+	flowSecret [12]uint64
+)
+
+func init() {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range flowSecret {
+		flowSecret[i] = rng.Uint64() | 1
+	}
 }

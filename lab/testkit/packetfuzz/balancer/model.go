@@ -164,6 +164,14 @@ func (m *model) packet(frame []byte, d *device) int32 {
 	return pass
 }
 
+// device is where frames arrive.
+type device struct {
+	name  string
+	index uint32
+	mtu   int
+	macs  [][6]byte // of frames for this host
+}
+
 // takes reports whether a frame is for this host.
 func (d *device) takes(frame []byte) bool {
 	for _, mac := range d.macs {

@@ -142,12 +142,6 @@ func (t *Target) putPressure() error {
 	return nil
 }
 
-// pressureOf returns the pressure in a frontend's entry.
-func (r *reader) pressureOf(f *frontend) pressure {
-	flags := u32(f.entry, r.frontend.At("flags"))
-	return pressure{guarded: flags&r.isGuarded != 0, checked: flags&r.isChecked != 0}
-}
-
 // setPressure changes the pressure of a frontend, and nothing else in its entry.
 func (t *Target) setPressure(f *frontend, p pressure) error {
 	r := t.reader

@@ -10,12 +10,6 @@ import (
 // fullnat a client first returns a cookie; with direct return its address is validated by
 // a challenge (docs/decisions/0038-syn-floods.md).
 
-// pressure is the state of a frontend.
-type pressure struct {
-	guarded bool // SYNs are answered
-	checked bool // nat and fullnat: ACKs may have cookies
-}
-
 // protecting is what the programs store for it.
 type protecting struct {
 	wall    uint64 // ns by which the wall clock is ahead
@@ -193,7 +187,10 @@ func (m *model) demandCookie(s *protectedPacket) int32 {
 		Flags: segment.SYN | segment.ACK, Seq: m.keys.Make(&s.Tuple, in.Seq, in.Options, m.slot()), Ack: in.Seq + 1, Options: in.Options,
 		Timestamps: in.Timestamps, TSValue: uint32(m.ns >> 20), TSEcho: in.TSValue,
 	}
-	out.Options.MSS = m.mss[family(s.view.V6)]
+	out.Options.MSS = m.mss[0]
+	if s.view.V6 {
+		out.Options.MSS = m.mss[1]
+	}
 	if out.Options.Scale != cookie.NoScale {
 		out.Options.Scale = ownScale
 	}

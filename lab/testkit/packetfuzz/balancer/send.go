@@ -21,7 +21,7 @@ type choice struct {
 
 // choose returns the backend of a packet's slot, without flow tracking.
 func (m *model) choose(p *packet, f *frontend) (c choice) {
-	c.hash = f.hash(p)
+	c.hash = hashOf(f, p)
 	c.fresh = p.flags&opens != 0
 	if f.slots == 0 {
 		return c

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 
 	"github.com/cilium/ebpf"
@@ -142,7 +143,7 @@ func (t *Target) newModel() error {
 	m.sources, m.events = map[wire.Addr]*source{}, map[uint32]*[synEvents]uint64{}
 	m.wall, m.mss = wallOffset, segmentSizes
 	t.start = 1 << 41
-	t.generator.target = t
+	t.generator.model, t.generator.devices = m, t.devices
 	return t.putKeys(0)
 }
 
@@ -263,12 +264,6 @@ func (t *Target) resetFragments() error {
 	}
 	clear(t.model.fragments)
 	return nil
-}
-
-// bytes encodes struct fragment_key.
-func (k fragmentKey) bytes() []byte {
-	b := append(append([]byte(nil), k.src[:]...), k.dst[:]...)
-	return append(binary.NativeEndian.AppendUint32(b, k.id), k.proto, 0, 0, 0)
 }
 
 // resetTurns restores the turns of rr and wrr.
@@ -435,4 +430,19 @@ func (t *Target) compareData(f *flow, b []byte) error {
 		return packetfuzz.Violated("the table has the numbers %d and %d of %+v, not %d and %d", seq, ack, f.Tuple, f.seq, f.ack)
 	}
 	return t.compareProxied(f)
+}
+
+// Next implements packetfuzz.Target.
+func (t *Target) Next(rng *rand.Rand, s *packetfuzz.Step) {
+	switch n := rng.IntN(1000); {
+	case n < 40:
+		s.Kind, s.Arg, s.Ticks = packetfuzz.Wait, packetfuzz.RandomWait(rng), uint32(rng.IntN(3))
+	case n < 44 && !t.noPressure:
+		s.Kind, s.Arg = packetfuzz.Change, rng.Uint64()&(1<<60-1)&^0xffff|uint64(t.generator.one(rng))
+	case n < 46:
+		s.Kind, s.Arg = packetfuzz.Change, rng.Uint64()&^0xffff|uint64(t.generator.one(rng))
+	default:
+		s.Kind, s.Hook = packetfuzz.Packet, uint8(rng.IntN(8)/7)
+		s.Frame = t.generator.next(rng, s.Hook, s.Frame[:0])
+	}
 }

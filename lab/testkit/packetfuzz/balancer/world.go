@@ -3,7 +3,6 @@ package balancer
 import (
 	"encoding/binary"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 
@@ -13,39 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
-	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
-
-// The network of all worlds:
-//
-//	eth0  172.16.0.2/24, fd00::2/64, MTU 1500; the default gateway is 172.16.0.1,
-//	      fd00::1. On it a macvlan with its own MAC address.
-//	eth1  172.17.0.2/24, fd01::2/64, MTU 1400; 172.17.0.3, fd01::3 is the gateway
-//	      of 10.9.0.0/16, fd09::/64
-//	both  neighbors .32 to .39 on their wires; .9 is not known
-//	10.8.0.0/16, fd08::/64 through the gateway of eth0, with an MTU of 1300
-//	172.31.0.0/16 is unreachable, 172.30.0.0/16 a blackhole, 172.29.0.0/16
-//	prohibited, and so are fd31::/64 and so on
-var (
-	macEth0    = [6]byte{2, 0, 0, 0, 0, 2}
-	macEth1    = [6]byte{2, 0, 0, 0, 1, 2}
-	macAbove   = [6]byte{2, 0, 0, 0, 0, 5}
-	macGateway = [6]byte{2, 0, 0, 0, 0, 1}
-	macBeyond  = [6]byte{2, 0, 0, 0, 1, 3}
-
-	own4 = addr("172.16.0.2")
-	own6 = addr("fd00::2")
-)
-
-func addr(text string) wire.Addr { return netip.MustParseAddr(text).As16() }
-
-// device is where frames arrive.
-type device struct {
-	name  string
-	index uint32
-	mtu   int
-	macs  [][6]byte // of frames for this host
-}
 
 func newNet() (*packetfuzz.Net, []device, error) {
 	n, err := packetfuzz.NewNet("fuzz-balancer")
@@ -160,18 +127,4 @@ func load(n *packetfuzz.Net, object string) (*packetfuzz.Object, map[string]*ebp
 		secret = binary.NativeEndian.AppendUint64(secret, k)
 	}
 	return o, live, o.Maps["flow_secret"].Put(uint32(0), secret)
-}
-
-// Keys that an agent generates at random. Here they are always the same, so that cases
-// are reproducible.
-var (
-	guardKey   = [2]uint64{0x0123456789abcdef, 0xfedcba9876543210}
-	flowSecret [12]uint64
-)
-
-func init() {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for i := range flowSecret {
-		flowSecret[i] = rng.Uint64() | 1
-	}
 }

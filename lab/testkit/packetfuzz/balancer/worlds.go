@@ -14,40 +14,6 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// The addresses in worlds, IPv4 and IPv6.
-var (
-	// vips: the first has frontends with single ports, the second with ranges, the third
-	// with whole addresses.
-	vips = [3][2]string{{"10.1.1.1", "2001:db8:1::1"}, {"10.1.1.2", "2001:db8:1::2"}, {"10.1.1.3", "2001:db8:1::3"}}
-	// localVIPs are also addresses of this host.
-	localVIPs = [2]string{"10.1.1.9", "2001:db8:1::9"}
-	// serverNets are where backends are: on the wires, behind routers, unreachable.
-	serverNets = [2][]string{
-		{"172.16.0.32", "172.16.0.32", "172.17.0.32", "172.16.5.1", "10.9.0.1", "10.8.0.1", "172.31.0.1", "172.30.0.1", "172.29.0.1", "172.16.0.9"},
-		{"fd00::20", "fd00::20", "fd01::20", "fd55::1", "fd09::1", "fd08::1", "fd31::1", "fd30::1", "fd29::1", "fd00::9"},
-	}
-	clients  = [2]string{"192.168.0.1", "2001:db8::1"}
-	peerNets = [2]string{"172.18.0.60", "fd18::60"}
-)
-
-// unknownAddrs are not load balancers.
-var unknownAddrs = [2]string{"172.18.0.99", "fd18::99"}
-
-func nth(first string, i int) netip.Addr {
-	a := netip.MustParseAddr(first)
-	for range i {
-		a = a.Next()
-	}
-	return a
-}
-
-func family(v6 bool) int {
-	if v6 {
-		return 1
-	}
-	return 0
-}
-
 // Enter implements packetfuzz.Target: it configures the agent with frontends of all
 // kinds.
 func (t *Target) Enter(number uint64) error {
