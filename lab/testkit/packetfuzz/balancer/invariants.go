@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/model"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/segment"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
@@ -25,18 +26,18 @@ func (t *Target) checkAnswer(in, out []byte) error {
 		return nil
 	}
 	tcp := out[to.L4:]
-	f, _ := t.config.find(&wire.Tuple{Src: from.Src, Dst: from.Dst, SPort: binary.BigEndian.Uint16(tcp[2:]), DPort: binary.BigEndian.Uint16(tcp), Proto: wire.TCP})
-	isBackend := t.model.mayAnswer(&wire.Tuple{Src: from.Src, Dst: from.Dst, Proto: wire.TCP})
+	f, _ := t.config.Find(&wire.Tuple{Src: from.Src, Dst: from.Dst, SPort: binary.BigEndian.Uint16(tcp[2:]), DPort: binary.BigEndian.Uint16(tcp), Proto: wire.TCP})
+	isBackend := t.model.MayAnswer(&wire.Tuple{Src: from.Src, Dst: from.Dst, Proto: wire.TCP})
 	switch {
 	case !bytes.Equal(in[:6], out[6:12]) || !bytes.Equal(in[6:12], out[:6]):
 		return packetfuzz.Violated("the answer goes to another host\n in  %x\n out %x", in, out)
 	case len(out) > max(len(in)+grown, leastFrame):
 		return packetfuzz.Violated("the answer has %d bytes more\n in  %x\n out %x", len(out)-len(in), in, out)
-	case isMartian(&from.Src):
+	case model.IsMartian(&from.Src):
 		return packetfuzz.Violated("an address that no host has gets an answer\n in  %x\n out %x", in, out)
-	case tcp[13]&segment.SYN != 0 && (in[from.L4+13]&(segment.SYN|segment.ACK) != segment.SYN || f == nil || !f.pressure.guarded):
+	case tcp[13]&segment.SYN != 0 && (in[from.L4+13]&(segment.SYN|segment.ACK) != segment.SYN || f == nil || !f.Pressure.Guarded):
 		return packetfuzz.Violated("a SYN-ACK from no frontend under pressure, or not for a SYN\n in  %x\n out %x", in, out)
-	case tcp[13]&segment.SYN == 0 && !isBackend && (f == nil || !f.pressure.guarded && !f.pressure.checked):
+	case tcp[13]&segment.SYN == 0 && !isBackend && (f == nil || !f.Pressure.Guarded && !f.Pressure.Checked):
 		return packetfuzz.Violated("an answer from no frontend under pressure\n in  %x\n out %x", in, out)
 	}
 	return nil

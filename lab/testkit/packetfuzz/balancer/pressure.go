@@ -10,7 +10,11 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/addresses"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/cookie"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/hashes"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/model"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/programmed"
 )
 
 // The state of SYN flood protection around the programs. Some frontends are always under
@@ -41,7 +45,7 @@ const flowProxied = 0x80
 func (t *Target) prepareProtection() error {
 	f := randomFrontend(rand.New(rand.NewPCG(0, 0)), false)
 	f.Method, f.Encapsulation, f.Scheduler = service.NAT, "", service.Maglev
-	f.Key = service.Key{VIP: nth(vips[0][0], 0), Port: 1, Protocol: service.TCP}
+	f.Key = service.Key{VIP: addresses.Nth(addresses.Vips[0][0], 0), Port: 1, Protocol: service.TCP}
 	f.SYNProtection = service.SYNAlways
 	if err := t.plane.Upsert(withPorts(rand.New(rand.NewPCG(0, 0)), f)); err != nil {
 		return err
@@ -61,7 +65,8 @@ func (t *Target) putKeys(state int) error {
 		b = binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(b, k.K0), k.K1)
 	}
 	b = binary.NativeEndian.AppendUint32(b, uint32(len(keys)))
-	t.keys, t.model.keys = state, keys
+	t.keys = state
+	t.model.Rotate(keys)
 	return t.object.Maps["syn_keys"].Put(uint32(0), append(b, 0, 0, 0, 0))
 }
 
@@ -86,29 +91,29 @@ func (t *Target) enterPressure(number uint64) *protections {
 	rng := rand.New(rand.NewPCG(number, 0x5e11))
 	all := uint16(xdp.DefaultPorts.Last-xdp.DefaultPorts.First) + 1
 	t.ports = []uint16{all, all, 1, 2, 3, 5, 70}[rng.IntN(7)]
-	t.pressures = map[service.Key]pressure{}
+	t.pressures = map[service.Key]programmed.Pressure{}
 	t.pressure0 = number
 	t.noPressure = rng.IntN(4) == 0
 	return &protections{rng: rng, none: t.noPressure}
 }
 
 // pressureOf returns a frontend's pressure.
-func (t *Target) pressureOf(f *frontend) pressure {
+func (t *Target) pressureOf(f *programmed.Frontend) programmed.Pressure {
 	switch f.Protection() {
 	case service.SYNAlways:
-		return pressure{guarded: true, checked: true}
+		return programmed.Pressure{Guarded: true, Checked: true}
 	case service.SYNAuto:
 		if p, changed := t.pressures[f.Frontend.Key]; changed {
 			return p
 		}
 		k := f.Frontend.Key
-		return randomPressure(rand.New(rand.NewPCG(t.pressure0, uint64(k.Port)<<16|uint64(k.Protocol)<<8|uint64(family(k.VIP.Is6())))))
+		return randomPressure(rand.New(rand.NewPCG(t.pressure0, uint64(k.Port)<<16|uint64(k.Protocol)<<8|uint64(addresses.Family(k.VIP.Is6())))))
 	}
-	return pressure{}
+	return programmed.Pressure{}
 }
 
-func randomPressure(rng *rand.Rand) pressure {
-	return []pressure{{}, {checked: true}, {guarded: true, checked: true}}[rng.IntN(3)]
+func randomPressure(rng *rand.Rand) programmed.Pressure {
+	return []programmed.Pressure{{}, {Checked: true}, {Guarded: true, Checked: true}}[rng.IntN(3)]
 }
 
 // putSettings gives the programs the agent's settings, except those that depend on the
@@ -119,8 +124,8 @@ func (t *Target) putSettings() error {
 		return err
 	}
 	set, syn := t.object.Spec.Variables["set"].Offset, t.object.Spec.Variables["syn_set"].Offset
-	binary.NativeEndian.PutUint16(b[int(set)+t.reader.set.At("port_count"):], t.ports)
-	field := func(name string) []byte { return b[int(syn)+t.reader.syn.At(name):] }
+	binary.NativeEndian.PutUint16(b[int(set)+t.reader.Set.At("port_count"):], t.ports)
+	field := func(name string) []byte { return b[int(syn)+t.reader.Syn.At(name):] }
 	binary.NativeEndian.PutUint64(field("wall"), wallOffset)
 	binary.NativeEndian.PutUint16(field("mss4"), segmentSizes[0])
 	binary.NativeEndian.PutUint16(field("mss6"), segmentSizes[1])
@@ -130,10 +135,10 @@ func (t *Target) putSettings() error {
 
 // putPressure writes the pressure of the frontends to their entries.
 func (t *Target) putPressure() error {
-	for _, f := range t.config.frontends {
+	for _, f := range t.config.Frontends {
 		p := t.pressureOf(f)
-		if f.Protection() != service.SYNAuto && t.reader.pressureOf(f) != p {
-			return fmt.Errorf("%s: the agent has programmed %+v, not %+v", f.Frontend.Key, t.reader.pressureOf(f), p)
+		if f.Protection() != service.SYNAuto && t.reader.PressureOf(f) != p {
+			return fmt.Errorf("%s: the agent has programmed %+v, not %+v", f.Frontend.Key, t.reader.PressureOf(f), p)
 		}
 		if err := t.setPressure(f, p); err != nil {
 			return err
@@ -143,39 +148,39 @@ func (t *Target) putPressure() error {
 }
 
 // setPressure changes the pressure of a frontend, and nothing else in its entry.
-func (t *Target) setPressure(f *frontend, p pressure) error {
+func (t *Target) setPressure(f *programmed.Frontend, p programmed.Pressure) error {
 	r := t.reader
-	f.pressure = p
-	if r.pressureOf(f) == p {
+	f.Pressure = p
+	if r.PressureOf(f) == p {
 		return nil
 	}
-	at := r.frontend.At("flags")
-	flags := u32(f.entry, at) &^ (r.isGuarded | r.isChecked)
-	if p.guarded {
-		flags |= r.isGuarded
+	at := r.Frontend.At("flags")
+	flags := programmed.U32(f.Entry, at) &^ (r.IsGuarded | r.IsChecked)
+	if p.Guarded {
+		flags |= r.IsGuarded
 	}
-	if p.checked {
-		flags |= r.isChecked
+	if p.Checked {
+		flags |= r.IsChecked
 	}
-	binary.NativeEndian.PutUint32(f.entry[at:], flags)
-	now := slices.Clone(f.entry)
-	binary.NativeEndian.PutUint32(now[r.frontend.At("turn"):], f.turn)
-	if f.inRange < 0 {
-		return t.live["frontends"].Put(f.key, now)
+	binary.NativeEndian.PutUint32(f.Entry[at:], flags)
+	now := slices.Clone(f.Entry)
+	binary.NativeEndian.PutUint32(now[r.Frontend.At("turn"):], f.Turn)
+	if f.InRange < 0 {
+		return t.live["frontends"].Put(f.Key, now)
 	}
-	b, err := t.live["port_ranges"].LookupBytes(uint32(f.inRange))
+	b, err := t.live["port_ranges"].LookupBytes(uint32(f.InRange))
 	if err != nil {
 		return err
 	}
-	copy(b[r.portRange.At("f"):], now)
-	return t.live["port_ranges"].Put(uint32(f.inRange), b)
+	copy(b[r.PortRange.At("f"):], now)
+	return t.live["port_ranges"].Put(uint32(f.InRange), b)
 }
 
 // releasePressure makes the entries what the agent has programmed, for its next change.
 func (t *Target) releasePressure() error {
-	for _, f := range t.config.frontends {
+	for _, f := range t.config.Frontends {
 		if f.Protection() == service.SYNAuto {
-			if err := t.setPressure(f, pressure{}); err != nil {
+			if err := t.setPressure(f, programmed.Pressure{}); err != nil {
 				return err
 			}
 		}
@@ -189,7 +194,7 @@ func (t *Target) changePressure(number uint64) error {
 	if rng.IntN(3) == 0 {
 		return t.putKeys((t.keys + 1) % len(cookieKeys))
 	}
-	f := t.config.frontends[int(number&0xffff)%len(t.config.frontends)]
+	f := t.config.Frontends[int(number&0xffff)%len(t.config.Frontends)]
 	if f.Protection() != service.SYNAuto {
 		return nil
 	}
@@ -213,20 +218,15 @@ func (t *Target) resetPressure() error {
 
 // resetProtection brings it to the state at the beginning of a case.
 func (t *Target) resetProtection() error {
-	m := &t.model
-	for a := range m.sources {
-		set, _ := sourceTag(&a)
+	m := t.model
+	for a := range m.Sources {
+		set, _ := hashes.SourceTag(&a)
 		clear(t.memory.sources[64*set : 64*set+64])
 	}
-	clear(m.sources)
-	for id := range m.events {
-		clear(t.memory.events[8*synEvents*id : 8*synEvents*(id+1)])
+	for id := range m.Events {
+		clear(t.memory.events[8*model.SynEvents*id : 8*model.SynEvents*(id+1)])
 	}
-	clear(m.events)
-	m.halved = [64]uint8{}
 	clear(t.halved())
-	m.random = 1
-	t.object.Control.Random = 1
 	return t.resetPressure()
 }
 
@@ -235,36 +235,36 @@ func (t *Target) halved() []byte { return t.memory.natScratch[len(t.memory.natSc
 
 // compareProtection compares sources, events and searches for ports.
 func (t *Target) compareProtection() error {
-	m := &t.model
-	for a, want := range m.sources {
-		set, tag := sourceTag(&a)
+	m := t.model
+	for a, want := range m.Sources {
+		set, tag := hashes.SourceTag(&a)
 		if err := compareSource(t.memory.sources[64*set:64*set+64], tag, want); err != nil {
 			return packetfuzz.Violated("source %v: %v", a, err)
 		}
 	}
-	for id, want := range m.events {
+	for id, want := range m.Events {
 		for i, n := range want {
-			if is := binary.NativeEndian.Uint64(t.memory.events[8*(synEvents*int(id)+i):]); is != n {
+			if is := binary.NativeEndian.Uint64(t.memory.events[8*(model.SynEvents*int(id)+i):]); is != n {
 				return packetfuzz.Violated("event %d of frontend %d is counted %d times, not %d", i, id, is, n)
 			}
 		}
 	}
 	for i, n := range t.halved() {
-		if n != m.halved[i] {
-			return packetfuzz.Violated("searches for ports to backends %d are halved %d times, not %d", i, n, m.halved[i])
+		if n != m.Halved[i] {
+			return packetfuzz.Violated("searches for ports to backends %d are halved %d times, not %d", i, n, m.Halved[i])
 		}
 	}
 	return nil
 }
 
 // compareSource compares a source with its set of eight.
-func compareSource(set []byte, tag uint32, want *source) error {
+func compareSource(set []byte, tag uint32, want *model.Source) error {
 	for at := 0; at < len(set); at += 8 {
-		if u32(set, at) != tag {
+		if programmed.U32(set, at) != tag {
 			continue
 		}
 		expires, syns := binary.NativeEndian.Uint16(set[at+4:]), binary.NativeEndian.Uint16(set[at+6:])
-		if expires != uint16(want.expires) || syns != want.syns {
+		if expires != uint16(want.Expires) || syns != want.Syns {
 			return fmt.Errorf("%d SYNs are left until %d, not %+v", syns, expires, *want)
 		}
 		return nil
@@ -273,12 +273,12 @@ func compareSource(set []byte, tag uint32, want *source) error {
 }
 
 // compareProxied compares the translation of a flow.
-func (t *Target) compareProxied(f *flow) error {
-	p := f.proxied
+func (t *Target) compareProxied(f *model.Flow) error {
+	p := f.Proxied
 	if p == nil {
 		return nil
 	}
-	b, err := t.object.Maps["syn_flows"].LookupBytes(uint32(f.way))
+	b, err := t.object.Maps["syn_flows"].LookupBytes(uint32(f.Way))
 	if err != nil {
 		return err
 	}
@@ -287,12 +287,12 @@ func (t *Target) compareProxied(f *flow) error {
 	}
 	l := &t.memory.synLayout
 	is := [...]uint32{
-		u32(b, l.At("cookie")), u32(b, l.At("seq")), u32(b, l.At("shift")), u32(b, l.At("ts_shift")), u32(b, l.At("ts_value")), u32(b, l.At("ts_echo")),
+		programmed.U32(b, l.At("cookie")), programmed.U32(b, l.At("seq")), programmed.U32(b, l.At("shift")), programmed.U32(b, l.At("ts_shift")), programmed.U32(b, l.At("ts_value")), programmed.U32(b, l.At("ts_echo")),
 		uint32(binary.NativeEndian.Uint16(b[l.At("mss"):])), uint32(b[l.At("scales")]),
 	}
-	want := [...]uint32{p.cookie, p.seq, p.shift, p.tsShift, p.tsValue, p.tsEcho, uint32(p.options.MSS), uint32(p.scales)}
-	if tag := binary.NativeEndian.Uint64(b[l.At("tag"):]); is != want || tag != f.tag {
-		return packetfuzz.Violated("the translation of %+v is %d, not %d; its tag is %#x, not %#x", f.Tuple, is, want, tag, f.tag)
+	want := [...]uint32{p.Cookie, p.Seq, p.Shift, p.TsShift, p.TsValue, p.TsEcho, uint32(p.Options.MSS), uint32(p.Scales)}
+	if tag := binary.NativeEndian.Uint64(b[l.At("tag"):]); is != want || tag != f.Tag {
+		return packetfuzz.Violated("the translation of %+v is %d, not %d; its tag is %#x, not %#x", f.Tuple, is, want, tag, f.Tag)
 	}
 	return nil
 }

@@ -1,6 +1,10 @@
-// Package balancer fuzzes the programs of bpf/balancer.c: balancer, slow_path and
-// handover. The real agent (dataplane/xdp) writes their configuration; the model
-// (model.go and the files next to it) predicts what happens to each packet.
+// Package balancer fuzzes the programs of bpf/balancer.c: balancer, slow_path, handover and
+// syn. The real agent (dataplane/xdp) writes their configuration; a model predicts what
+// happens to each packet.
+//
+// What belongs here: the target with its network, worlds, and the comparison of the
+// programs' maps with the model. What does not: the prediction (model), the generation of
+// packets (generate), and the reader of what the agent has written (programmed).
 package balancer
 
 import (
@@ -16,6 +20,10 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/generate"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/hashes"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/model"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/programmed"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
@@ -25,14 +33,14 @@ type Target struct {
 	plane   *xdp.DataPlane
 	object  *packetfuzz.Object
 	live    map[string]*ebpf.Map
-	reader  *reader
-	devices []device
+	reader  *programmed.Reader
+	devices []model.Device
 	runner  packetfuzz.Runner
 	program int
 	context [2][]byte // struct xdp_md, by device
 
-	model    model
-	config   config
+	model    *model.Model
+	config   programmed.Config
 	features packetfuzz.Features
 	memory   memory
 	drops    *packetfuzz.Counters
@@ -43,15 +51,15 @@ type Target struct {
 	all       []netip.Addr       // load balancers
 	draining  []netip.Addr
 	changed   map[int]bool // frontends that this case has changed
-	generator generator
+	generator *generate.Generator
 	outcomes  map[string]uint64
 	unsure    bool // after a violation: everything must be cleared
 
-	noPressure bool                     // in this world
-	ports      uint16                   // for fullnat in this world
-	pressure0  uint64                   // seed of the frontends' pressure
-	pressures  map[service.Key]pressure // changed in this case
-	keys       int                      // state of cookieKeys
+	noPressure bool                                // in this world
+	ports      uint16                              // for fullnat in this world
+	pressure0  uint64                              // seed of the frontends' pressure
+	pressures  map[service.Key]programmed.Pressure // changed in this case
+	keys       int                                 // state of cookieKeys
 }
 
 // memory are maps of the programs that are mmapped here.
@@ -85,13 +93,13 @@ func (t *Target) open(object string) (err error) {
 	if t.object, t.live, err = load(t.net, object); err != nil {
 		return err
 	}
-	if t.reader, err = newReader(t.object, t.live); err != nil {
+	if t.reader, err = programmed.NewReader(t.object, t.live); err != nil {
 		return err
 	}
 	t.program = t.object.Programs["balancer"].FD()
 	for i, d := range t.devices {
 		t.context[i] = make([]byte, 24)
-		binary.NativeEndian.PutUint32(t.context[i][12:], d.index)
+		binary.NativeEndian.PutUint32(t.context[i][12:], d.Index)
 	}
 	if err := t.mapMemory(); err != nil {
 		return err
@@ -127,23 +135,15 @@ func (t *Target) newModel() error {
 	if err != nil {
 		return err
 	}
-	m := &t.model
-	*m = model{config: &t.config, routes: routes, saw: &t.features, ports: map[uint32]bool{}, drops: map[string]uint64{}, counts: map[uint32]counts{}}
-	for _, d := range t.devices {
-		m.ports[d.index] = true
-	}
-	m.pool = make([]flow, 0, 8*packetfuzz.MaxSteps)
-	m.sets = make([][8]*flow, len(t.memory.flows)/128)
-	m.flows, m.clients, m.answersOf = map[wire.Tuple]*flow{}, map[clientKey]*flow{}, map[wire.Tuple]*flow{}
-	m.connections, m.fragments = map[uint32]halves{}, map[fragmentKey]*fragment{}
-	m.each, m.all = map[clientKey]*clientBuckets{}, map[uint32]*allBuckets{}
-	if m.natBits, err = packetfuzz.Memory(t.live["nat_bits"]); err != nil {
+	bits, err := packetfuzz.Memory(t.live["nat_bits"])
+	if err != nil {
 		return err
 	}
-	m.sources, m.events = map[wire.Addr]*source{}, map[uint32]*[synEvents]uint64{}
-	m.wall, m.mss = wallOffset, segmentSizes
+	t.model = model.New(&t.config, model.Host{
+		Routes: routes, Devices: t.devices, Sets: len(t.memory.flows) / 128, NATBits: bits, Wall: wallOffset, MSS: segmentSizes,
+	}, &t.features)
 	t.start = 1 << 41
-	t.generator.model, t.generator.devices = m, t.devices
+	t.generator = generate.New(t.model, t.devices)
 	return t.putKeys(0)
 }
 
@@ -187,28 +187,29 @@ func (t *Target) Outcomes() map[string]uint64 { return t.outcomes }
 // clock, and longer than any client state lasts.
 const caseTime = 1 << 40
 
+// firstRandom is the random number at the beginning of a case.
+const firstRandom = 1
+
 // Reset implements packetfuzz.Target.
 func (t *Target) Reset() error {
 	if err := t.undoChanges(); err != nil {
 		return err
 	}
-	m := &t.model
+	m := t.model
 	if t.start += caseTime; t.start >= 1<<58 {
 		t.start = 1 << 41
 		clear(t.memory.guardClients)
 		clear(t.memory.guardBuckets)
 	}
-	m.ns = t.start
-	t.object.Control.Nanoseconds = m.ns
+	t.object.Control.Nanoseconds, t.object.Control.Random = t.start, firstRandom
 	t.object.Control.Jiffies++
-	if len(m.flows)+len(m.clients) > 0 {
+	if len(m.Flows)+len(m.Clients) > 0 {
 		clear(t.memory.flows)
 	}
-	if m.translated {
+	if m.Translated {
 		clear(t.memory.back)
-		m.translated = false
 	}
-	for id := range m.connections {
+	for id := range m.Connections {
 		binary.NativeEndian.PutUint64(t.memory.connections[8*id:], 0)
 	}
 	t.resetLimits()
@@ -225,55 +226,44 @@ func (t *Target) Reset() error {
 		clear(t.memory.events)
 		t.unsure = false
 	}
-	clear(m.drops)
+	m.Begin(t.start, firstRandom)
 	t.drops.Begin()
-	m.pool = m.pool[:0]
-	clear(m.sets)
-	clear(m.flows)
-	clear(m.clients)
-	clear(m.answersOf)
-	clear(m.connections)
-	m.answers = allowance{}
 	t.memory.orphans.Skip()
-	m.orphans = 0
-	t.generator.reset()
+	t.generator.Reset()
 	return t.resetTurns()
 }
 
 func (t *Target) resetLimits() {
-	m := &t.model
-	for k := range m.each {
-		set := guardSet(k.frontend, &k.addr)
+	m := t.model
+	for k := range m.Each {
+		set := hashes.GuardSet(k.Frontend, &k.Addr)
 		clear(t.memory.guardClients[64*set : 64*set+64])
 	}
-	for id, b := range m.all {
+	for id, b := range m.All {
 		clear(t.memory.guardBuckets[128*id : 128*id+128])
-		if b.opensCredit|b.packetsCredit != 0 {
+		if b.OpensCredit|b.PacketsCredit != 0 {
 			clear(t.memory.guardCredit[8*id : 8*id+8])
 		}
 	}
-	clear(m.each)
-	clear(m.all)
 }
 
 func (t *Target) resetFragments() error {
-	for k := range t.model.fragments {
-		if err := t.object.Maps["fragments"].Delete(k.bytes()); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	for k := range t.model.Fragments {
+		if err := t.object.Maps["fragments"].Delete(k.Bytes()); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return err
 		}
 	}
-	clear(t.model.fragments)
 	return nil
 }
 
 // resetTurns restores the turns of rr and wrr.
 func (t *Target) resetTurns() error {
-	for _, f := range t.config.frontends {
-		if !f.turned {
+	for _, f := range t.config.Frontends {
+		if !f.Turned {
 			continue
 		}
-		f.turn, f.turned = u32(f.entry, t.reader.frontend.At("turn")), false
-		if err := t.live["frontends"].Put(f.key, f.entry); err != nil {
+		f.Turn, f.Turned = programmed.U32(f.Entry, t.reader.Frontend.At("turn")), false
+		if err := t.live["frontends"].Put(f.Key, f.Entry); err != nil {
 			return err
 		}
 	}
@@ -284,11 +274,11 @@ func (t *Target) resetTurns() error {
 func (t *Target) Do(s *packetfuzz.Step) error {
 	switch s.Kind {
 	case packetfuzz.Wait:
-		t.model.ns += s.Arg % (1_000_000_000_000) // no case lasts longer than its time
-		if t.model.ns-t.start > caseTime-1<<36 {
-			t.model.ns = t.start + caseTime - 1<<36
+		t.model.Ns += s.Arg % (1_000_000_000_000) // no case lasts longer than its time
+		if t.model.Ns-t.start > caseTime-1<<36 {
+			t.model.Ns = t.start + caseTime - 1<<36
 		}
-		t.object.Control.Nanoseconds = t.model.ns
+		t.object.Control.Nanoseconds = t.model.Ns
 		t.object.Control.Jiffies += uint64(s.Ticks) + 1
 		return nil
 	case packetfuzz.Change:
@@ -305,29 +295,26 @@ func (t *Target) Do(s *packetfuzz.Step) error {
 }
 
 // judge compares what the programs did with the model's prediction.
-func (t *Target) judge(frame []byte, d *device, verdict int32, out []byte) (err error) {
+func (t *Target) judge(frame []byte, d *model.Device, verdict int32, out []byte) (err error) {
 	defer func() { t.unsure = t.unsure || err != nil }()
-	m := &t.model
-	want := m.packet(frame, d)
+	m := t.model
+	want := m.Packet(frame, d)
 	t.outcomes[verdictNames[verdict&7]]++
 	c := t.object.Control
 	switch {
 	case verdict != want:
 		return packetfuzz.Violated("%s, not %s; dropped in this case %v, not %v\n in  %x\n out %x",
-			verdictNames[verdict&7], verdictNames[want&7], t.drops.Moved(), m.drops, frame, out)
-	case verdict == drop:
+			verdictNames[verdict&7], verdictNames[want&7], t.drops.Moved(), m.Drops, frame, out)
+	case verdict == model.Drop:
 		return nil
-	case verdict == redirect && (c.Redirect != packetfuzz.RedirectMap || c.Ifindex != m.egress):
-		return packetfuzz.Violated("redirected to interface %d, not %d\n in  %x", c.Ifindex, m.egress, frame)
+	case verdict == model.Redirect && (c.Redirect != packetfuzz.RedirectMap || c.Ifindex != m.Egress):
+		return packetfuzz.Violated("redirected to interface %d, not %d\n in  %x", c.Ifindex, m.Egress, frame)
 	}
-	if !m.changed {
-		m.expected.Begin(m.frame)
-	}
-	if err := m.expected.Compare(out); err != nil {
+	if err := m.Compare(out); err != nil {
 		return packetfuzz.Violated("%s: %v\n in  %x", verdictNames[verdict&7], err, frame)
 	}
-	t.generator.came(frame, out, verdict)
-	if verdict == tx {
+	t.generator.Came(frame, out, verdict)
+	if verdict == model.Tx {
 		return t.checkAnswer(frame, out)
 	}
 	return nil
@@ -341,13 +328,13 @@ func (t *Target) Finish() (err error) {
 	if err := t.compareFlows(); err != nil {
 		return err
 	}
-	if n, err := t.memory.orphans.Records(); err != nil || n != t.model.orphans {
-		return packetfuzz.Violated("%d fragments went to user space, not %d (%v)", n, t.model.orphans, err)
+	if n, err := t.memory.orphans.Records(); err != nil || n != t.model.Orphans {
+		return packetfuzz.Violated("%d fragments went to user space, not %d (%v)", n, t.model.Orphans, err)
 	}
-	if err := t.drops.Compare(t.model.drops); err != nil {
+	if err := t.drops.Compare(t.model.Drops); err != nil {
 		return err
 	}
-	for name, n := range t.model.drops {
+	for name, n := range t.model.Drops {
 		t.outcomes[name] += n
 	}
 	return t.compareProtection()
@@ -355,47 +342,47 @@ func (t *Target) Finish() (err error) {
 
 // compareFlows compares the flow table.
 func (t *Target) compareFlows() error {
-	m := &t.model
+	m := t.model
 	used := 0
 	for at := 0; at < len(t.memory.flows); at += 16 {
 		if binary.NativeEndian.Uint64(t.memory.flows[at:])&^1 != 0 {
 			used++
 		}
 	}
-	for _, f := range m.flows {
+	for _, f := range m.Flows {
 		if err := t.compareFlow(f); err != nil {
 			return err
 		}
 	}
-	for _, f := range m.clients {
+	for _, f := range m.Clients {
 		if err := t.compareFlow(f); err != nil {
 			return err
 		}
 	}
-	if want := len(m.flows) + len(m.clients); used != want {
+	if want := len(m.Flows) + len(m.Clients); used != want {
 		return packetfuzz.Violated("%d entries in the flow table, not %d", used, want)
 	}
-	for id, want := range m.connections {
-		if is := binary.NativeEndian.Uint64(t.memory.connections[8*id:]); is != uint64(want.on<<32+want.ended) {
+	for id, want := range m.Connections {
+		if is := binary.NativeEndian.Uint64(t.memory.connections[8*id:]); is != uint64(want.On<<32+want.Ended) {
 			return packetfuzz.Violated("server %d has connections %#x, not %+v", id, is, want)
 		}
 	}
 	return nil
 }
 
-func (t *Target) compareFlow(f *flow) error {
-	at := 16 * f.way
-	if is := binary.NativeEndian.Uint64(t.memory.flows[at:]) &^ 1; is != f.tag {
-		return packetfuzz.Violated("at %d the tag is %#x, not that of %+v, among%s", f.way, is, *f, t.entries())
+func (t *Target) compareFlow(f *model.Flow) error {
+	at := 16 * f.Way
+	if is := binary.NativeEndian.Uint64(t.memory.flows[at:]) &^ 1; is != f.Tag {
+		return packetfuzz.Violated("at %d the tag is %#x, not that of %+v, among%s", f.Way, is, *f, t.entries())
 	}
-	want := uint64(f.server) | uint64(f.generation)<<20 | uint64(f.state)<<28 | uint64(f.expires)<<32
-	if f.nat {
+	want := uint64(f.Server) | uint64(f.Generation)<<20 | uint64(f.State)<<28 | uint64(f.Expires)<<32
+	if f.Nat {
 		want |= 1 << 27
 	}
 	if is := binary.NativeEndian.Uint64(t.memory.flows[at+8:]); is != want {
 		return packetfuzz.Violated("the entry of %+v is %#x, not %#x", *f, is, want)
 	}
-	return t.compareData(f, t.memory.data[64*f.way:])
+	return t.compareData(f, t.memory.data[64*f.Way:])
 }
 
 // entries lists the flow table, for messages.
@@ -409,25 +396,25 @@ func (t *Target) entries() (text string) {
 }
 
 // compareData compares a flow's entry in the second table.
-func (t *Target) compareData(f *flow, b []byte) error {
-	if !f.described {
+func (t *Target) compareData(f *model.Flow, b []byte) error {
+	if !f.Described {
 		return nil
 	}
 	l := &t.memory.dataLayout
 	port := func(name string) uint16 { return binary.BigEndian.Uint16(b[l.At(name):]) }
 	is := wire.Tuple{
 		Src: wire.Addr(b[l.At("client"):][:16]), Dst: wire.Addr(b[l.At("vip"):][:16]),
-		SPort: port("client_port"), DPort: port("vip_port"), Proto: byte(u32(b, l.At("egress")) >> 24),
+		SPort: port("client_port"), DPort: port("vip_port"), Proto: byte(programmed.U32(b, l.At("egress")) >> 24),
 	}
-	if f.proxied != nil {
+	if f.Proxied != nil {
 		is.Proto ^= flowProxied
 	}
-	if nat := port("nat_port"); is != f.Tuple || nat != f.natPort {
-		return packetfuzz.Violated("the table describes %+v as %+v with port %d, not %d", f.Tuple, is, nat, f.natPort)
+	if nat := port("nat_port"); is != f.Tuple || nat != f.NatPort {
+		return packetfuzz.Violated("the table describes %+v as %+v with port %d, not %d", f.Tuple, is, nat, f.NatPort)
 	}
 	numbers := b[l.At("macs"):]
-	if seq, ack := u32(numbers, 0), u32(numbers, 4); !f.nat && (seq != f.seq || ack != f.ack) {
-		return packetfuzz.Violated("the table has the numbers %d and %d of %+v, not %d and %d", seq, ack, f.Tuple, f.seq, f.ack)
+	if seq, ack := programmed.U32(numbers, 0), programmed.U32(numbers, 4); !f.Nat && (seq != f.Seq || ack != f.Ack) {
+		return packetfuzz.Violated("the table has the numbers %d and %d of %+v, not %d and %d", seq, ack, f.Tuple, f.Seq, f.Ack)
 	}
 	return t.compareProxied(f)
 }
@@ -438,11 +425,11 @@ func (t *Target) Next(rng *rand.Rand, s *packetfuzz.Step) {
 	case n < 40:
 		s.Kind, s.Arg, s.Ticks = packetfuzz.Wait, packetfuzz.RandomWait(rng), uint32(rng.IntN(3))
 	case n < 44 && !t.noPressure:
-		s.Kind, s.Arg = packetfuzz.Change, rng.Uint64()&(1<<60-1)&^0xffff|uint64(t.generator.one(rng))
+		s.Kind, s.Arg = packetfuzz.Change, rng.Uint64()&(1<<60-1)&^0xffff|uint64(t.generator.One(rng))
 	case n < 46:
-		s.Kind, s.Arg = packetfuzz.Change, rng.Uint64()&^0xffff|uint64(t.generator.one(rng))
+		s.Kind, s.Arg = packetfuzz.Change, rng.Uint64()&^0xffff|uint64(t.generator.One(rng))
 	default:
 		s.Kind, s.Hook = packetfuzz.Packet, uint8(rng.IntN(8)/7)
-		s.Frame = t.generator.next(rng, s.Hook, s.Frame[:0])
+		s.Frame = t.generator.Next(rng, s.Hook, s.Frame[:0])
 	}
 }

@@ -12,17 +12,20 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/addresses"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/hashes"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/model"
 )
 
-func newNet() (*packetfuzz.Net, []device, error) {
+func newNet() (*packetfuzz.Net, []model.Device, error) {
 	n, err := packetfuzz.NewNet("fuzz-balancer")
 	if err != nil {
 		return nil, nil, err
 	}
-	eth0 := n.Wire("eth0", macEth0, 1500, "172.16.0.2/24", "fd00::2/64", localVIPs[0]+"/32", localVIPs[1]+"/128")
-	eth1 := n.Wire("eth1", macEth1, 1400, "172.17.0.2/24", "fd01::2/64")
+	eth0 := n.Wire("eth0", addresses.MacEth0, 1500, "172.16.0.2/24", "fd00::2/64", addresses.LocalVIPs[0]+"/32", addresses.LocalVIPs[1]+"/128")
+	eth1 := n.Wire("eth1", addresses.MacEth1, 1400, "172.17.0.2/24", "fd01::2/64")
 	above := netlink.NewLinkAttrs()
-	above.Name, above.ParentIndex, above.HardwareAddr = "above0", int(eth0), macAbove[:]
+	above.Name, above.ParentIndex, above.HardwareAddr = "above0", int(eth0), addresses.MacAbove[:]
 	n.Add(&netlink.Macvlan{LinkAttrs: above, Mode: netlink.MACVLAN_MODE_BRIDGE})
 	for i := range byte(8) {
 		for _, wire := range []struct {
@@ -39,8 +42,8 @@ func newNet() (*packetfuzz.Net, []device, error) {
 		if v6 {
 			gateway, beyond = "fd00::1", "fd01::3"
 		}
-		n.Neighbour(eth0, gateway, macGateway)
-		n.Neighbour(eth1, beyond, macBeyond)
+		n.Neighbour(eth0, gateway, addresses.MacGateway)
+		n.Neighbour(eth1, beyond, addresses.MacBeyond)
 		n.Route("", netlink.Route{LinkIndex: int(eth0), Gw: net.ParseIP(gateway)})
 		for _, r := range []struct {
 			v4, v6 string
@@ -59,9 +62,9 @@ func newNet() (*packetfuzz.Net, []device, error) {
 			n.Route(dst, r.route)
 		}
 	}
-	devices := []device{
-		{"eth0", eth0, 1500, [][6]byte{macEth0, macAbove}},
-		{"eth1", eth1, 1400, [][6]byte{macEth1}},
+	devices := []model.Device{
+		{Index: eth0, MTU: 1500, Macs: [][6]byte{addresses.MacEth0, addresses.MacAbove}},
+		{Index: eth1, MTU: 1400, Macs: [][6]byte{addresses.MacEth1}},
 	}
 	return n, devices, n.Err()
 }
@@ -83,7 +86,7 @@ const maxFlows = 16
 func openPlane() (*xdp.DataPlane, error) {
 	return xdp.Open(xdp.Config{
 		Interfaces: []string{"eth0", "eth1"}, PinDir: "/sys/fs/bpf/fuzz-balancer",
-		SourceV4: netip.AddrFrom4([4]byte(own4[12:])), SourceV6: netip.AddrFrom16(own6),
+		SourceV4: netip.AddrFrom4([4]byte(addresses.Own4[12:])), SourceV6: netip.AddrFrom16(addresses.Own6),
 		MaxFrontends: 512, MaxBackends: 2048, MaxFlows: maxFlows,
 	})
 }
@@ -114,7 +117,7 @@ func load(n *packetfuzz.Net, object string) (*packetfuzz.Object, map[string]*ebp
 		}
 		steps := s.Maps["steps"]
 		steps.Contents = append(steps.Contents, ebpf.MapKV{Key: uint32(0), Value: "slow_path"}, ebpf.MapKV{Key: uint32(1), Value: "handover"}, ebpf.MapKV{Key: uint32(2), Value: "syn"})
-		if err := s.Variables["guard_key"].Set(guardKey); err != nil {
+		if err := s.Variables["guard_key"].Set(hashes.GuardKey); err != nil {
 			return err
 		}
 		return s.Variables["back_by_redirect"].Set(false)
@@ -123,7 +126,7 @@ func load(n *packetfuzz.Net, object string) (*packetfuzz.Object, map[string]*ebp
 		return nil, nil, err
 	}
 	var secret []byte
-	for _, k := range flowSecret {
+	for _, k := range hashes.FlowSecret {
 		secret = binary.NativeEndian.AppendUint64(secret, k)
 	}
 	return o, live, o.Maps["flow_secret"].Put(uint32(0), secret)

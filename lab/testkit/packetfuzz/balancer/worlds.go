@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/addresses"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
@@ -53,11 +54,11 @@ func (t *Target) Enter(number uint64) error {
 		}
 	}
 	t.world = cloneFrontends(t.asked)
-	t.model.routes.Forget()
+	t.model.Routed()
 	if err := t.readConfig(); err != nil {
 		return err
 	}
-	t.generator.enter(t.world)
+	t.generator.Enter(t.world)
 	return nil
 }
 
@@ -73,7 +74,7 @@ func (t *Target) choosePeers(rng *rand.Rand) {
 	t.all, t.draining = nil, nil
 	for _, v6 := range []bool{false, true} {
 		for i := range rng.IntN(6) {
-			a := nth(peerNets[family(v6)], i)
+			a := addresses.Nth(addresses.PeerNets[addresses.Family(v6)], i)
 			t.all = append(t.all, a)
 			if rng.IntN(3) == 0 {
 				t.draining = append(t.draining, a)
@@ -88,28 +89,28 @@ func (t *Target) readConfig() error {
 	if err := t.putSettings(); err != nil {
 		return err
 	}
-	if err := t.reader.read(c, t.asked); err != nil {
+	if err := t.reader.Read(c, t.asked); err != nil {
 		return err
 	}
 	if err := t.putPressure(); err != nil {
 		return err
 	}
-	c.known, c.draining = map[wire.Addr]bool{}, [2][]wire.Addr{}
+	c.Known, c.Draining = map[wire.Addr]bool{}, [2][]wire.Addr{}
 	for _, a := range t.all {
-		c.known[a.As16()] = true
+		c.Known[a.As16()] = true
 	}
 	for _, a := range t.draining {
-		if f := family(a.Is6()); len(c.draining[f]) < 4 {
-			c.draining[f] = append(c.draining[f], a.As16())
+		if f := addresses.Family(a.Is6()); len(c.Draining[f]) < 4 {
+			c.Draining[f] = append(c.Draining[f], a.As16())
 		}
 	}
-	c.asks = len(c.draining[0])+len(c.draining[1]) > 0
+	c.Asks = len(c.Draining[0])+len(c.Draining[1]) > 0
 	return nil
 }
 
 func randomFrontends(rng *rand.Rand) (all []desired.Frontend) {
 	for _, v6 := range []bool{false, true} {
-		vip := netip.MustParseAddr(vips[0][family(v6)])
+		vip := netip.MustParseAddr(addresses.Vips[0][addresses.Family(v6)])
 		for i := range 12 {
 			f := randomFrontend(rng, v6)
 			f.Key = service.Key{VIP: vip, Port: uint16(80 + i)}
@@ -117,14 +118,14 @@ func randomFrontends(rng *rand.Rand) (all []desired.Frontend) {
 		}
 		for i := range 3 {
 			f := randomFrontend(rng, v6)
-			f.Key = service.Key{VIP: netip.MustParseAddr(vips[1][family(v6)]), Port: uint16(1000 * (i + 1)), Last: uint16(1000*(i+1) + 499)}
+			f.Key = service.Key{VIP: netip.MustParseAddr(addresses.Vips[1][addresses.Family(v6)]), Port: uint16(1000 * (i + 1)), Last: uint16(1000*(i+1) + 499)}
 			all = append(all, protocols(rng, keepTurns(f))...)
 		}
 		f := randomFrontend(rng, v6)
-		f.Key = service.Key{VIP: netip.MustParseAddr(vips[2][family(v6)]), Last: 65535}
+		f.Key = service.Key{VIP: netip.MustParseAddr(addresses.Vips[2][addresses.Family(v6)]), Last: 65535}
 		all = append(all, withPorts(rng, keepTurns(f)))
 		f = randomFrontend(rng, v6)
-		f.Key = service.Key{VIP: netip.MustParseAddr(localVIPs[family(v6)]), Port: 80}
+		f.Key = service.Key{VIP: netip.MustParseAddr(addresses.LocalVIPs[addresses.Family(v6)]), Port: 80}
 		all = append(all, protocols(rng, f)...)
 	}
 	return all
@@ -228,7 +229,7 @@ func guard(rng *rand.Rand, f *desired.Frontend) {
 
 // addBackend adds a backend, unless it exists.
 func addBackend(rng *rand.Rand, f *desired.Frontend, v6 bool) {
-	nets := serverNets[family(v6)]
+	nets := addresses.ServerNets[addresses.Family(v6)]
 	i := rng.IntN(len(nets))
 	if rng.IntN(2) == 0 {
 		i = rng.IntN(3)
@@ -236,7 +237,7 @@ func addBackend(rng *rand.Rand, f *desired.Frontend, v6 bool) {
 	if f.Method == service.DR && rng.IntN(3) > 0 {
 		i = 0
 	}
-	b := service.Backend{Addr: netip.AddrPortFrom(nth(nets[i], rng.IntN(8)), 0), Weight: 1 + rng.Uint32N(3)}
+	b := service.Backend{Addr: netip.AddrPortFrom(addresses.Nth(nets[i], rng.IntN(8)), 0), Weight: 1 + rng.Uint32N(3)}
 	if len(f.Backends) > 0 {
 		b.Addr = netip.AddrPortFrom(b.Addr.Addr(), f.Backends[0].Addr.Port())
 	}

@@ -70,6 +70,9 @@ func listLength(bytes, size int) (n int, tagged bool) {
 // ListBytes is the length of a list in an IP header, with padding.
 func ListBytes(n int, v6 bool) int { return listBytesOf(n, false, v6) }
 
+// TaggedBytes is the same for a list that ends with an authentication tag.
+func TaggedBytes(n int, v6 bool) int { return listBytesOf(n, true, v6) }
+
 // ListBytesIn is the length of the packet's own list.
 func (p *Packet) ListBytesIn() int { return listBytesOf(p.List, p.Tagged, p.V6) }
 

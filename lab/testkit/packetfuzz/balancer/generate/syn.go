@@ -1,15 +1,17 @@
-package balancer
+package generate
 
 import (
 	"encoding/binary"
 	"math/rand/v2"
 
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/addresses"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/model"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/segment"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
 // offer records a SYN-ACK that the load balancer has sent.
-func (g *generator) offer(ip []byte) {
+func (g *Generator) offer(ip []byte) {
 	v6 := ip[0]>>4 == 6
 	v, ok := wire.ReadIP(ip, 0, len(ip), v6, false)
 	if !ok || v.Broken || v.IsFragment() || v.Proto != wire.TCP || v.Room() < 20 {
@@ -28,7 +30,7 @@ func (g *generator) offer(ip []byte) {
 
 // reply creates what a client sends after a cookie or a challenge, or what an attacker
 // might send in its place.
-func (g *generator) reply(rng *rand.Rand) {
+func (g *Generator) reply(rng *rand.Rand) {
 	f := &g.frame
 	o := &g.offers[rng.IntN(min(g.offered, len(g.offers)))]
 	f.Src, f.Dst, f.SPort, f.DPort = o.Src, o.Dst, o.SPort, o.DPort
@@ -51,7 +53,7 @@ func (g *generator) reply(rng *rand.Rand) {
 	case 5:
 		f.SPort++
 	case 6:
-		f.Src = wire.Addr(nth(clients[family(!f.Dst.Is4())], rng.IntN(4)).As16())
+		f.Src = wire.Addr(addresses.Nth(addresses.Clients[addresses.Family(!f.Dst.Is4())], rng.IntN(4)).As16())
 	case 7:
 		f.Flags = byte(rng.Uint32())
 	}
@@ -59,13 +61,13 @@ func (g *generator) reply(rng *rand.Rand) {
 
 // ofProxied makes a backend's packet often one that matters to a connection which was
 // opened with a cookie.
-func (g *generator) ofProxied(rng *rand.Rand, e *flow) {
+func (g *Generator) ofProxied(rng *rand.Rand, e *model.Flow) {
 	f := &g.frame
-	if e.proxied == nil || rng.IntN(4) == 0 {
+	if e.Proxied == nil || rng.IntN(4) == 0 {
 		return
 	}
-	f.Ack = e.proxied.seq + 1
-	if !e.proxied.answered || rng.IntN(6) == 0 {
+	f.Ack = e.Proxied.Seq + 1
+	if !e.Proxied.Answered || rng.IntN(6) == 0 {
 		f.Flags = segment.SYN | segment.ACK
 	}
 	if rng.IntN(2) == 0 {

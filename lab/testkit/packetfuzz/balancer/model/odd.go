@@ -1,4 +1,4 @@
-package balancer
+package model
 
 import (
 	"encoding/binary"
@@ -24,7 +24,7 @@ type oddPacket struct {
 
 // odd handles any frame on the slow path. handed means that another load balancer has
 // handed it over.
-func (m *model) odd(handed flags) int32 {
+func (m *Model) odd(handed flags) int32 {
 	o, ok := m.readOdd(handed)
 	switch {
 	case !ok && handed&^admitted != 0:
@@ -47,7 +47,7 @@ func (m *model) odd(handed flags) int32 {
 }
 
 // readOdd reads the frame. It returns false if the frame has no IP packet.
-func (m *model) readOdd(handed flags) (*oddPacket, bool) {
+func (m *Model) readOdd(handed flags) (*oddPacket, bool) {
 	o := &m.work
 	*o = oddPacket{handed: handed &^ admitted, admitted: handed&admitted != 0}
 	b := m.frame
@@ -76,7 +76,7 @@ func (m *model) readOdd(handed flags) (*oddPacket, bool) {
 	o.Tuple = wire.Tuple{Src: v.Src, Dst: v.Dst, Proto: v.Proto}
 	o.length, o.ttl, o.tos = v.End-v.L3, v.TTL, v.TOS
 	o.sender, o.vip = v.Src, v.Dst
-	o.isVIP = m.config.wide[o.vip] != nil
+	o.isVIP = m.config.Wide[o.vip] != nil
 	if isICMP(v) && v.Offset == 0 && v.L4 < len(b) {
 		o.icmpType = b[v.L4]
 	}
@@ -103,13 +103,13 @@ func (o *oddPacket) isDiscovery() bool {
 
 // concerns reports whether a packet is for a VIP, may be an answer, or may be a router's
 // error about a packet to a backend with nat, which goes to the client.
-func (m *model) concerns(o *oddPacket) bool {
-	return o.isVIP || m.mayAnswer(&o.Tuple) || m.config.anyNAT && isICMP(&o.view) && isErrorType(o.icmpType, o.view.V6)
+func (m *Model) concerns(o *oddPacket) bool {
+	return o.isVIP || m.MayAnswer(&o.Tuple) || m.config.AnyNAT && isICMP(&o.view) && isErrorType(o.icmpType, o.view.V6)
 }
 
 // refuseOdd drops packets for a VIP, unless the VIP is also an address of this host:
 // those are left to the kernel.
-func (m *model) refuseOdd(o *oddPacket, why reason) int32 {
+func (m *Model) refuseOdd(o *oddPacket, why reason) int32 {
 	if !o.isVIP || m.staysHere(&o.Src, &o.vip, o.view.V6) {
 		return pass
 	}
@@ -117,10 +117,10 @@ func (m *model) refuseOdd(o *oddPacket, why reason) int32 {
 }
 
 // refuse is refuseOdd for the packet in work.
-func (m *model) refuse(why reason) int32 { return m.refuseOdd(&m.work, why) }
+func (m *Model) refuse(why reason) int32 { return m.refuseOdd(&m.work, why) }
 
 // unservedOdd handles a packet to a VIP that belongs to none of its frontends.
-func (m *model) unservedOdd(o *oddPacket) int32 {
+func (m *Model) unservedOdd(o *oddPacket) int32 {
 	if o.ttl <= 1 {
 		return pass
 	}
@@ -134,7 +134,7 @@ func isBrokenFragment(v *wire.View) bool {
 }
 
 // flowOf determines which flow a packet belongs to; over means that the packet has ended.
-func (m *model) flowOf(o *oddPacket) (verdict int32, over bool) {
+func (m *Model) flowOf(o *oddPacket) (verdict int32, over bool) {
 	switch v := &o.view; {
 	case isICMP(v):
 		return m.icmp(o)
@@ -156,7 +156,7 @@ var leastTransport = map[byte]int{wire.TCP: 20, wire.UDP: 8, wire.SCTP: 12}
 
 // readPorts reads the transport header of a complete packet or a first fragment, and
 // returns what is wrong with it.
-func (m *model) readPorts(o *oddPacket) reason {
+func (m *Model) readPorts(o *oddPacket) reason {
 	v := &o.view
 	room := v.End - v.L4
 	if room < leastTransport[v.Proto] {
@@ -192,24 +192,24 @@ func (m *model) readPorts(o *oddPacket) reason {
 
 // serveOdd sends a packet of a known flow to its frontend's backend, or back to its
 // client.
-func (m *model) serveOdd(o *oddPacket) int32 {
-	if m.config.exact(&o.Tuple) == nil && m.mayAnswer(&o.Tuple) {
+func (m *Model) serveOdd(o *oddPacket) int32 {
+	if m.config.Exact(&o.Tuple) == nil && m.MayAnswer(&o.Tuple) {
 		if f := m.answered(&o.Tuple); f != nil {
 			return m.answerOdd(o, f)
 		}
 	}
-	f, _ := m.config.find(&o.Tuple)
+	f, _ := m.config.Find(&o.Tuple)
 	switch {
 	case f == nil:
 		return m.unservedOdd(o)
 	case o.ttl <= 1:
 		return pass
-	case f.guarded && !o.isError && !o.admitted && !m.guard(&o.packet, f, o.handed):
-		return drop
+	case f.Guarded && !o.isError && !o.admitted && !m.guard(&o.packet, f, o.handed):
+		return Drop
 	}
 	s := &sending{packet: &o.packet, view: &o.view, frontend: f, tagged: o.tagged, isError: o.isError, quoted: o.quoted, handed: o.handed}
-	if !f.stateful {
-		if f.pressure.guarded && !o.isError && !o.admitted && o.concerns() {
+	if !f.Stateful {
+		if f.Pressure.Guarded && !o.isError && !o.admitted && o.concerns() {
 			return m.protect(o.view.L3, o.view.V6)
 		}
 		if s.choice = m.choose(&o.packet, f); s.server == nil {
@@ -222,7 +222,7 @@ func (m *model) serveOdd(o *oddPacket) int32 {
 	if o.admitted {
 		o.flags |= admitted
 	}
-	a := arrival{asks: func() int32 { return m.askOdd(o) }, protects: func(e *flow) int32 { return m.protectOdd(o, s, e) }, isError: o.isError}
+	a := arrival{asks: func() int32 { return m.askOdd(o) }, protects: func(e *Flow) int32 { return m.protectOdd(o, s, e) }, isError: o.isError}
 	if o.tagged {
 		a.asks = nil
 	}
@@ -231,7 +231,7 @@ func (m *model) serveOdd(o *oddPacket) int32 {
 		return verdict
 	}
 	s.choice, s.quoteShift = m.choiceOf(opened), opened.quoteShift
-	if !s.server.used {
+	if !s.server.Used {
 		return m.drop(noBackend)
 	}
 	return m.send(s)
@@ -239,7 +239,7 @@ func (m *model) serveOdd(o *oddPacket) int32 {
 
 // icmp handles ICMP: echo requests, and errors, which belong to the flow of the packet
 // that they quote.
-func (m *model) icmp(o *oddPacket) (verdict int32, over bool) {
+func (m *Model) icmp(o *oddPacket) (verdict int32, over bool) {
 	v := &o.view
 	isError := isErrorType(o.icmpType, v.V6)
 	isEcho := o.icmpType == 8 && !v.V6 || o.icmpType == 128 && v.V6
@@ -254,7 +254,7 @@ func (m *model) icmp(o *oddPacket) (verdict int32, over bool) {
 		return 0, false
 	case !o.isVIP || v.Offset == 0 && !isEcho:
 		return m.unservedOdd(o), true
-	case isMartian(&v.Src):
+	case IsMartian(&v.Src):
 		return m.drop(martianSource), true
 	case m.staysHere(&o.Src, &o.vip, v.V6):
 		return pass, true
@@ -264,7 +264,7 @@ func (m *model) icmp(o *oddPacket) (verdict int32, over bool) {
 
 // readQuoted reads the packet that an error is about. It returns false if that identifies
 // no flow in the error's direction.
-func (m *model) readQuoted(o *oddPacket) bool {
+func (m *Model) readQuoted(o *oddPacket) bool {
 	q, ok := wire.ReadIP(m.frame, o.view.L4+8, o.view.End, o.view.V6, true)
 	if !ok || q.Broken || q.Offset > 0 || !wire.HasPorts(q.Proto) || q.L4+8 > q.End {
 		return false
@@ -277,7 +277,7 @@ func (m *model) readQuoted(o *oddPacket) bool {
 }
 
 // echo answers an echo request.
-func (m *model) echo(o *oddPacket) int32 {
+func (m *Model) echo(o *oddPacket) int32 {
 	v := &o.view
 	e := m.change()
 	copy(e.Frame, m.frame[6:12])
@@ -294,11 +294,11 @@ func (m *model) echo(o *oddPacket) int32 {
 		e.Frame[v.L4] = map[bool]byte{false: 0, true: 129}[v.V6]
 		e.KeepSum("ICMP", v.L4+2, wire.Sum(m.frame[v.L4:v.L4+8]), v.L4, v.L4+8, 0)
 	}
-	return tx
+	return Tx
 }
 
-// isMartian reports whether no host can have an address.
-func isMartian(a *wire.Addr) bool {
+// IsMartian reports whether no host can have an address.
+func IsMartian(a *wire.Addr) bool {
 	if a.Is4() {
 		return a[12] == 0 || a[12] == 127 || a[12] >= 224
 	}

@@ -1,14 +1,16 @@
-package balancer
+package model
 
 import (
 	"encoding/binary"
 
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/hashes"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/programmed"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
 // answerPlain sends a backend's answer to its client.
-func (m *model) answerPlain(p *packet, f *flow) int32 {
+func (m *Model) answerPlain(p *packet, f *Flow) int32 {
 	switch {
 	case p.malformed:
 		return m.drop(malformed)
@@ -22,17 +24,17 @@ func (m *model) answerPlain(p *packet, f *flow) int32 {
 
 // answerOdd does the same for a slow-path packet, or for an error about a packet that the
 // backend was sent.
-func (m *model) answerOdd(o *oddPacket, f *flow) int32 {
+func (m *Model) answerOdd(o *oddPacket, f *Flow) int32 {
 	if o.ttl <= 1 {
 		return m.drop(ttlExpired)
 	}
-	if !o.isError && f.proxied == nil {
+	if !o.isError && f.Proxied == nil {
 		m.came(f, &o.packet)
 	}
 	return m.sendBack(&sending{packet: &o.packet, view: &o.view, tagged: o.tagged, isError: o.isError, quoted: o.quoted, handed: o.handed}, f)
 }
 
-func (m *model) sendBack(s *sending, f *flow) int32 {
+func (m *Model) sendBack(s *sending, f *Flow) int32 {
 	to := f.Tuple.Turned()
 	w, mtu := m.wayBack(s, &to.Dst)
 	switch {
@@ -40,7 +42,7 @@ func (m *model) sendBack(s *sending, f *flow) int32 {
 		return m.drop(noRoute)
 	case s.length > mtu:
 		return m.tooBigAnswer(s, mtu)
-	case f.proxied != nil && s.change == nil && !s.isError: // it has something that is not translated
+	case f.Proxied != nil && s.change == nil && !s.isError: // it has something that is not translated
 		return m.drop(synOdd)
 	}
 	if why := s.cannotRewrite(&to); why != "" {
@@ -55,13 +57,13 @@ func (m *model) sendBack(s *sending, f *flow) int32 {
 func comesFromServer(s *sending) bool { return s.isError && s.view.Src == s.Src }
 
 // wayBack returns the route to a client, and the maximum length of a packet.
-func (m *model) wayBack(s *sending, client *wire.Addr) (way, int) {
+func (m *Model) wayBack(s *sending, client *wire.Addr) (way, int) {
 	if s.tagged {
 		w := m.way(s)
 		return w, w.mtu
 	}
 	w := m.wayTo(client)
-	r := m.routes.To(m.device.index, !client.Is4(), *client)
+	r := m.routes.To(m.device.Index, !client.Is4(), *client)
 	if r.MTU > 0 && w.kind != nowhere {
 		return w, int(r.MTU)
 	}
@@ -89,7 +91,7 @@ func (a *allowance) take(now uint64) bool {
 
 // tooBig handles a packet that exceeds the MTU of its route when more bytes are added to
 // it.
-func (m *model) tooBig(s *sending, mtu, more int) int32 {
+func (m *Model) tooBig(s *sending, mtu, more int) int32 {
 	s.gone = true
 	if s.plain {
 		return m.odd(s.handed)
@@ -97,7 +99,7 @@ func (m *model) tooBig(s *sending, mtu, more int) int32 {
 	return m.answerTooBig(s, mtu, more, s.Dst)
 }
 
-func (m *model) tooBigAnswer(s *sending, mtu int) int32 {
+func (m *Model) tooBigAnswer(s *sending, mtu int) int32 {
 	if s.plain {
 		return m.odd(s.handed)
 	}
@@ -106,10 +108,10 @@ func (m *model) tooBigAnswer(s *sending, mtu int) int32 {
 
 // answerTooBig sends the size that fits to the sender, in the name of the packet's
 // destination.
-func (m *model) answerTooBig(s *sending, mtu, more int, as wire.Addr) int32 {
+func (m *Model) answerTooBig(s *sending, mtu, more int, as wire.Addr) int32 {
 	verdict := m.drop(tooBig)
 	v := s.view
-	if s.isError || as.Zero() || as == emptyOf(v.V6) || !v.V6 && v.Offset > 0 || isMartian(&s.Src) || !m.answers.take(m.ns) {
+	if s.isError || as.Zero() || as == emptyOf(v.V6) || !v.V6 && v.Offset > 0 || IsMartian(&s.Src) || !m.answers.take(m.Ns) {
 		return verdict
 	}
 	header, most, least := 20, 576, 68
@@ -130,7 +132,7 @@ func (m *model) answerTooBig(s *sending, mtu, more int, as wire.Addr) int32 {
 		pseudo = wire.Pseudo(as, s.Src, wire.ICMPv6, 8+quoted)
 	}
 	e.KeepSum("ICMP", at+2, packetfuzz.Right, at, at+8+quoted, pseudo)
-	return tx
+	return Tx
 }
 
 // appendTooBig appends the headers of such an answer.
@@ -152,31 +154,31 @@ func appendTooBig(b []byte, v *wire.View, src, dst wire.Addr, mtu, quoted int) [
 	return binary.BigEndian.AppendUint32(b, uint32(mtu))
 }
 
-// fragmentKey identifies the fragments of a packet.
-type fragmentKey struct {
+// FragmentKey identifies the fragments of a packet.
+type FragmentKey struct {
 	src, dst wire.Addr
 	id       uint32
 	proto    byte
 }
 
-// fragment is what a first fragment leaves for the later ones.
-type fragment struct {
+// Fragment is what a first fragment leaves for the later ones.
+type Fragment struct {
 	seen         uint64
 	sport, dport uint16
 	proto        byte
 	flags        flags
 }
 
-func keyOf(o *oddPacket) fragmentKey {
-	k := fragmentKey{src: o.view.Src, dst: o.view.Dst, id: o.view.ID, proto: o.view.Proto}
+func keyOf(o *oddPacket) FragmentKey {
+	k := FragmentKey{src: o.view.Src, dst: o.view.Dst, id: o.view.ID, proto: o.view.Proto}
 	if o.view.V6 {
 		k.proto = 0
 	}
 	return k
 }
 
-func (m *model) rememberFragment(o *oddPacket) {
-	m.fragments[keyOf(o)] = &fragment{m.ns, o.SPort, o.DPort, o.Proto, o.flags}
+func (m *Model) rememberFragment(o *oddPacket) {
+	m.Fragments[keyOf(o)] = &Fragment{m.Ns, o.SPort, o.DPort, o.Proto, o.flags}
 }
 
 // fragmentLife is how long a first fragment is remembered.
@@ -187,14 +189,14 @@ const orphanMost = 3072
 
 // recall gives a later fragment the ports of its first one. over means that it goes to
 // user space, or ends here.
-func (m *model) recall(o *oddPacket) (verdict int32, over bool) {
-	f := m.fragments[keyOf(o)]
+func (m *Model) recall(o *oddPacket) (verdict int32, over bool) {
+	f := m.Fragments[keyOf(o)]
 	switch {
-	case (f == nil || m.ns-f.seen > fragmentLife) && len(m.frame) > orphanMost:
+	case (f == nil || m.Ns-f.seen > fragmentLife) && len(m.frame) > orphanMost:
 		return m.drop(fragmentLost), true
-	case f == nil || m.ns-f.seen > fragmentLife:
-		m.orphans++
-		return drop, true
+	case f == nil || m.Ns-f.seen > fragmentLife:
+		m.Orphans++
+		return Drop, true
 	case o.view.Offset < leastTransport[f.proto]:
 		return m.drop(tinyFragment), true
 	}
@@ -205,26 +207,26 @@ func (m *model) recall(o *oddPacket) (verdict int32, over bool) {
 
 // peers returns the load balancers that may know a flow which is unknown here: those that
 // drain, and finally this one again.
-func (m *model) peers() []wire.Endpoint {
+func (m *Model) peers() []wire.Endpoint {
 	family := 0
-	if m.config.own4.Zero() {
+	if m.config.Own4.Zero() {
 		family = 1
 	}
-	if len(m.config.draining[family]) == 0 {
+	if len(m.config.Draining[family]) == 0 {
 		family = 1 - family
 	}
-	if len(m.config.draining[family]) == 0 {
+	if len(m.config.Draining[family]) == 0 {
 		return nil
 	}
 	list := m.list[:0]
-	for _, a := range m.config.draining[family] {
+	for _, a := range m.config.Draining[family] {
 		list = append(list, wire.Endpoint{Addr: a})
 	}
 	return append(list, wire.Endpoint{Addr: m.own(family == 1)})
 }
 
 // handOn sends a packet to the first load balancer of a list.
-func (m *model) handOn(p *packet, list []wire.Endpoint, v6 bool, handed flags) int32 {
+func (m *Model) handOn(p *packet, list []wire.Endpoint, v6 bool, handed flags) int32 {
 	view, _ := wire.ReadIP(m.frame, 14, len(m.frame), v6, false)
 	s := &sending{packet: p, view: &view, plain: true, handed: handed}
 	m.aim(s, list)
@@ -233,18 +235,18 @@ func (m *model) handOn(p *packet, list []wire.Endpoint, v6 bool, handed flags) i
 
 // aim gives a packet a list: the first entry becomes the destination, the others are
 // listed.
-func (m *model) aim(s *sending, list []wire.Endpoint) {
+func (m *Model) aim(s *sending, list []wire.Endpoint) {
 	for i := range list {
 		list[i].Port = 0 // load balancers have no port
 	}
-	s.server, s.chain, s.hash = &server{Endpoint: list[0]}, list[1:], flowHash(&s.Tuple)
+	s.server, s.chain, s.hash = &programmed.Server{Endpoint: list[0]}, list[1:], hashes.FlowHash(&s.Tuple)
 	if len(list) == 1 {
 		s.chain = list
 	}
 }
 
 // askOdd does the same as ask with a slow-path packet.
-func (m *model) askOdd(o *oddPacket) int32 {
+func (m *Model) askOdd(o *oddPacket) int32 {
 	list := m.handed
 	if o.handed == 0 {
 		if list = m.peers(); list == nil {
@@ -257,7 +259,7 @@ func (m *model) askOdd(o *oddPacket) int32 {
 }
 
 // handedOver handles a packet that another load balancer has handed over.
-func (m *model) handedOver(v *wire.View, tagged bool) int32 {
+func (m *Model) handedOver(v *wire.View, tagged bool) int32 {
 	list, inner, ok := m.readHanded(v)
 	if tagged || !ok || v.Broken || v.IsFragment() {
 		return pass
@@ -266,10 +268,10 @@ func (m *model) handedOver(v *wire.View, tagged bool) int32 {
 	if !m.isOurs(inner, inner6, list) {
 		return pass
 	}
-	isLast := len(list) == 1 && (list[0].Addr == m.config.own4 || list[0].Addr == m.config.own6)
-	trusted := m.config.known[v.Src]
+	isLast := len(list) == 1 && (list[0].Addr == m.config.Own4 || list[0].Addr == m.config.Own6)
+	trusted := m.config.Known[v.Src]
 	for _, e := range list {
-		trusted = trusted && (isLast || m.config.known[e.Addr])
+		trusted = trusted && (isLast || m.config.Known[e.Addr])
 	}
 	if !trusted {
 		return m.drop(unknownBalancer)
@@ -291,26 +293,26 @@ func (m *model) handedOver(v *wire.View, tagged bool) int32 {
 	return m.serveHanded(&p, inner6, rest)
 }
 
-func (m *model) serveHanded(p *packet, v6 bool, rest flags) int32 {
-	f, _ := m.config.find(&p.Tuple)
+func (m *Model) serveHanded(p *packet, v6 bool, rest flags) int32 {
+	f, _ := m.config.Find(&p.Tuple)
 	switch {
 	case p.malformed:
 		return m.drop(malformed)
 	case f == nil || p.ttl <= 1:
 		return m.drop(ttlExpired)
-	case f.guarded && !m.guard(p, f, rest):
-		return drop
+	case f.Guarded && !m.guard(p, f, rest):
+		return Drop
 	}
 	p.flags |= rest
 	o, verdict := m.stateful(p, f, arrival{
 		asks:     func() int32 { return m.handOn(p, m.handed, v6, rest) },
-		protects: func(*flow) int32 { return m.protect(14, v6) },
+		protects: func(*Flow) int32 { return m.protect(14, v6) },
 	})
 	if o == nil {
 		return verdict
 	}
 	c := m.choiceOf(o)
-	if !c.server.used {
+	if !c.server.Used {
 		return m.drop(noBackend)
 	}
 	view, _ := wire.ReadIP(m.frame, 14, len(m.frame), v6, false)
@@ -318,7 +320,7 @@ func (m *model) serveHanded(p *packet, v6 bool, rest flags) int32 {
 }
 
 // readHanded reads the list of an outer header, and where the inner packet begins.
-func (m *model) readHanded(v *wire.View) (list []wire.Endpoint, inner int, ok bool) {
+func (m *Model) readHanded(v *wire.View) (list []wire.Endpoint, inner int, ok bool) {
 	b := m.frame
 	at, size, end := v.L3+22, 6, v.L4
 	if v.V6 {
@@ -339,10 +341,10 @@ func (m *model) readHanded(v *wire.View) (list []wire.Endpoint, inner int, ok bo
 			return nil, 0, false
 		}
 	}
-	n, padded := bytes/size, listBytes(bytes/size, v.V6)
+	n, padded := bytes/size, wire.ListBytes(bytes/size, v.V6)
 	if n*size != bytes && bytes >= wire.TagBytes { // it may end with a tag
 		n = (bytes - wire.TagBytes) / size
-		padded, bytes = taggedBytes(n, v.V6), bytes-wire.TagBytes
+		padded, bytes = wire.TaggedBytes(n, v.V6), bytes-wire.TagBytes
 	}
 	if n <= 0 || n*size != bytes || n > 5 || padded != end-v.L3-headerBytes(v.V6) {
 		return nil, 0, false
@@ -363,7 +365,7 @@ func (m *model) readHanded(v *wire.View) (list []wire.Endpoint, inner int, ok bo
 // isOurs reports whether this load balancer handles a tunneled packet: one to a frontend
 // that tracks flows, or, if it takes the slow path and its frontend is not known yet, one
 // to a VIP.
-func (m *model) isOurs(at int, v6 bool, list []wire.Endpoint) bool {
+func (m *Model) isOurs(at int, v6 bool, list []wire.Endpoint) bool {
 	ports := false
 	for _, e := range list {
 		ports = ports || e.Port != 0
@@ -386,18 +388,18 @@ func (m *model) isOurs(at int, v6 bool, list []wire.Endpoint) bool {
 		isPlain = b[0]&15 == 5 && binary.BigEndian.Uint16(b[6:])&0x3fff == 0 && wire.HasPorts(t.Proto)
 	}
 	if !isPlain {
-		return !ports && m.config.wide[t.Dst] != nil
+		return !ports && m.config.Wide[t.Dst] != nil
 	}
 	if len(b) < header+4 {
 		return false
 	}
 	t.DPort = binary.BigEndian.Uint16(b[header+2:])
-	f, _ := m.config.find(&t)
-	return f != nil && f.stateful
+	f, _ := m.config.Find(&t)
+	return f != nil && f.Stateful
 }
 
-// bytes encodes struct fragment_key.
-func (k fragmentKey) bytes() []byte {
+// Bytes encodes struct fragment_key.
+func (k FragmentKey) Bytes() []byte {
 	b := append(append([]byte(nil), k.src[:]...), k.dst[:]...)
 	return append(binary.NativeEndian.AppendUint32(b, k.id), k.proto, 0, 0, 0)
 }

@@ -1,17 +1,19 @@
-package balancer
+package model
 
 import (
 	"encoding/binary"
 
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/hashes"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/programmed"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/segment"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
 // choice is the backend that gets a packet.
 type choice struct {
-	server *server
+	server *programmed.Server
 	chain  []wire.Endpoint // other backends that may have the flow
 	hash   uint32
 	fresh  bool // to be counted as a new flow
@@ -20,21 +22,21 @@ type choice struct {
 }
 
 // choose returns the backend of a packet's slot, without flow tracking.
-func (m *model) choose(p *packet, f *frontend) (c choice) {
+func (m *Model) choose(p *packet, f *programmed.Frontend) (c choice) {
 	c.hash = hashOf(f, p)
 	c.fresh = p.flags&opens != 0
-	if f.slots == 0 {
+	if f.Slots == 0 {
 		return c
 	}
-	first, chain := f.slot(slotOf(c.hash, f.slots))
+	first, chain := f.Slot(hashes.SlotOf(c.hash, f.Slots))
 	if !c.fresh && chain > 0 {
-		c.chain = m.config.chain(chain)
+		c.chain = m.config.Chain(chain)
 	}
 	switch {
-	case first != 0 && m.config.server(first).used:
-		c.server = m.config.server(first)
+	case first != 0 && m.config.Server(first).Used:
+		c.server = m.config.Server(first)
 	case first == 0 && len(c.chain) > 0: // all drain: use the slot's older owners
-		c.server = &server{Endpoint: c.chain[0], used: true}
+		c.server = &programmed.Server{Endpoint: c.chain[0], Used: true}
 		c.chain = c.chain[1:]
 	}
 	return c
@@ -44,7 +46,7 @@ func (m *model) choose(p *packet, f *frontend) (c choice) {
 type sending struct {
 	*packet
 	view     *wire.View
-	frontend *frontend
+	frontend *programmed.Frontend
 	choice
 	plain   bool
 	tagged  bool
@@ -77,14 +79,14 @@ const (
 )
 
 // wayTo returns the route to an address for a packet of any length.
-func (m *model) wayTo(a *wire.Addr) way {
-	r := m.routes.To(m.device.index, !a.Is4(), *a)
+func (m *Model) wayTo(a *wire.Addr) way {
+	r := m.routes.To(m.device.Index, !a.Is4(), *a)
 	w := way{ifindex: r.Ifindex, mtu: int(r.MTU), to: r.Dest, from: r.Source, beyond: r.To != *a}
 	switch {
 	case r.Answer == packetfuzz.RouteBlackhole, r.Answer == packetfuzz.RouteUnreachable, r.Answer == packetfuzz.RouteProhibit:
 		w.kind = nowhere
 	case r.Answer != packetfuzz.RouteFound:
-	case r.Ifindex == m.device.index:
+	case r.Ifindex == m.device.Index:
 		w.kind = back
 	case m.ports[r.Ifindex]:
 		w.kind = across
@@ -97,27 +99,27 @@ func (m *model) wayTo(a *wire.Addr) way {
 
 // way returns the route to a packet's backend; for a packet with a VLAN tag, back to
 // where it came from.
-func (m *model) way(s *sending) way {
+func (m *Model) way(s *sending) way {
 	if s.tagged {
-		return way{kind: back, ifindex: m.device.index, mtu: m.device.mtu}
+		return way{kind: back, ifindex: m.device.Index, mtu: m.device.MTU}
 	}
 	return m.wayTo(&s.server.Addr)
 }
 
 // leave is the verdict for a route.
-func (m *model) leave(w way) int32 {
+func (m *Model) leave(w way) int32 {
 	switch w.kind {
 	case back:
-		return tx
+		return Tx
 	case across:
-		m.egress = w.ifindex
-		return redirect
+		m.Egress = w.ifindex
+		return Redirect
 	}
 	return pass
 }
 
 // send sends a packet to its backend in its frontend's forwarding mode.
-func (m *model) send(s *sending) int32 {
+func (m *Model) send(s *sending) int32 {
 	var verdict int32
 	switch s.frontend.Method {
 	case service.Tunnel:
@@ -127,25 +129,25 @@ func (m *model) send(s *sending) int32 {
 	default:
 		verdict = m.direct(s)
 	}
-	if !s.gone && (verdict == pass || verdict == tx || verdict == redirect) {
+	if !s.gone && (verdict == pass || verdict == Tx || verdict == Redirect) {
 		m.count(s)
 	}
 	return verdict
 }
 
 // count counts a packet that was sent to a backend.
-func (m *model) count(s *sending) {
-	c := m.counts[s.frontend.id]
+func (m *Model) count(s *sending) {
+	c := m.counts[s.frontend.Id]
 	c.packets++
 	c.bytes += uint64(s.length & 0xffff)
 	if s.fresh {
 		c.flows++
 	}
-	m.counts[s.frontend.id] = c
+	m.counts[s.frontend.Id] = c
 }
 
 // addresses writes the Ethernet addresses of an outgoing packet.
-func (m *model) addresses(b []byte, s *sending, w way) {
+func (m *Model) addresses(b []byte, s *sending, w way) {
 	switch {
 	case s.tagged:
 		copy(b, m.frame[6:12])
@@ -156,35 +158,6 @@ func (m *model) addresses(b []byte, s *sending, w way) {
 	}
 }
 
-// listBytes is the length of a list in an IP header, with padding.
-func listBytes(n int, v6 bool) int {
-	switch {
-	case n == 0:
-		return 0
-	case v6:
-		return (4 + 18*n + 7) &^ 7
-	}
-	return (2 + 6*n + 3) &^ 3
-}
-
-// taggedBytes is the same for a list that ends with an authentication tag.
-func taggedBytes(n int, v6 bool) int {
-	if v6 {
-		return (4 + 18*n + wire.TagBytes + 7) &^ 7
-	}
-	return (2 + 6*n + wire.TagBytes + 3) &^ 3
-}
-
-func gueListBytes(n int, v6 bool) int {
-	switch {
-	case n == 0:
-		return 0
-	case v6:
-		return (4 + 18*n + 3) &^ 3
-	}
-	return (4 + 6*n + 3) &^ 3
-}
-
 func headerBytes(v6 bool) int {
 	if v6 {
 		return 40
@@ -193,11 +166,11 @@ func headerBytes(v6 bool) int {
 }
 
 // tunnel encapsulates a packet for the backend.
-func (m *model) tunnel(s *sending, gue bool) int32 {
+func (m *Model) tunnel(s *sending, gue bool) int32 {
 	outer6 := !s.server.Addr.Is4()
-	extra := headerBytes(outer6) + listBytes(len(s.chain), outer6)
+	extra := headerBytes(outer6) + wire.ListBytes(len(s.chain), outer6)
 	if gue {
-		extra = headerBytes(outer6) + 12 + gueListBytes(len(s.chain), outer6)
+		extra = headerBytes(outer6) + 12 + wire.GUEListBytes(len(s.chain), false, outer6)
 	}
 	w := m.way(s)
 	if w.kind == nowhere {
@@ -224,7 +197,7 @@ func (m *model) tunnel(s *sending, gue bool) int32 {
 }
 
 // outer writes everything that a tunnel prepends to a packet.
-func (m *model) outer(b []byte, s *sending, w way, gue, outer6 bool, extra int) []byte {
+func (m *Model) outer(b []byte, s *sending, w way, gue, outer6 bool, extra int) []byte {
 	at, inner := len(b), byte(wire.IPIP)
 	if s.view.V6 {
 		inner = wire.IPv6
@@ -270,7 +243,7 @@ func appendGUE(b []byte, s *sending, inner byte, length int, outer6 bool) []byte
 	b = binary.BigEndian.AppendUint16(b, uint16(49152+s.hash&0x3fff))
 	b = binary.BigEndian.AppendUint16(b, guePort)
 	b = binary.BigEndian.AppendUint16(b, uint16(length))
-	b = append(b, 0, 0, byte(gueListBytes(len(s.chain), outer6)/4), inner, 0, 0)
+	b = append(b, 0, 0, byte(wire.GUEListBytes(len(s.chain), false, outer6)/4), inner, 0, 0)
 	if len(s.chain) == 0 {
 		return b
 	}
@@ -292,9 +265,9 @@ func keepFrom(v *wire.View) int {
 }
 
 // direct sends a packet with its own header: dsr-nat and dr.
-func (m *model) direct(s *sending) int32 {
+func (m *Model) direct(s *sending) int32 {
 	nat := s.frontend.Method == service.DSRNAT
-	withOption := nat || s.frontend.chance
+	withOption := nat || s.frontend.Chance
 	v, v6 := s.view, s.view.V6
 	var list []wire.Endpoint
 	stripped := 0
@@ -305,7 +278,7 @@ func (m *model) direct(s *sending) int32 {
 			list = append(list, s.chain...)
 		}
 	}
-	more := listBytes(len(list), v6) - stripped
+	more := wire.ListBytes(len(list), v6) - stripped
 	w := m.way(s)
 	if s.length+more > w.mtu && w.kind != nowhere && len(list) > 0 && s.Proto == wire.UDP {
 		list, more = nil, -stripped // a full datagram has no list: its flow is known from others
@@ -321,7 +294,7 @@ func (m *model) direct(s *sending) int32 {
 	to := s.Tuple
 	if nat {
 		to.Dst = s.server.Addr
-		if !s.frontend.keepPort {
+		if !s.frontend.KeepPort {
 			to.DPort = s.server.Port
 		}
 		if why := s.cannotRewrite(&to); why != "" {
@@ -342,7 +315,7 @@ func (s *sending) cannotRewrite(to *wire.Tuple) reason {
 }
 
 // translate sends a packet with nat or fullnat.
-func (m *model) translate(s *sending) int32 {
+func (m *Model) translate(s *sending) int32 {
 	w := m.way(s)
 	switch {
 	case w.kind == nowhere:
@@ -352,12 +325,12 @@ func (m *model) translate(s *sending) int32 {
 	}
 	to := s.Tuple
 	to.Dst, to.DPort = s.server.Addr, m.serverPort(s.server, s.DPort)
-	if s.frontend.full {
+	if s.frontend.Full {
 		to.Src, to.SPort = m.own(s.view.V6), s.natPort
 	}
 	if why := s.cannotRewrite(&to); why != "" {
 		return m.drop(why)
 	}
-	m.rewrite(s, to, nil, 0, w, s.frontend.full)
+	m.rewrite(s, to, nil, 0, w, s.frontend.Full)
 	return m.leave(w)
 }

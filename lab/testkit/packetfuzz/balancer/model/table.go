@@ -1,4 +1,8 @@
-package balancer
+package model
+
+import (
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/programmed"
+)
 
 // The table: sets of eight entries in two lines of four, one of which is a tag's home
 // line. A new entry takes the least valuable place:
@@ -40,15 +44,15 @@ var idle = ticks(200)
 var soonIdle = ticks(60)
 
 // worthOf returns the value of the i-th place from home.
-func (m *model) worthOf(e *flow, tag uint64, i int) worth {
+func (m *Model) worthOf(e *Flow, tag uint64, i int) worth {
 	switch {
-	case e != nil && e.tag == tag:
+	case e != nil && e.Tag == tag:
 		return worth{left: -1 << 40}
 	case e == nil || m.expired(e):
 		return worth{left: -1, order: i}
 	}
-	w := worth{far: i >= 4, left: int64(e.expires - m.now()), order: i}
-	switch e.state {
+	w := worth{far: i >= 4, left: int64(e.Expires - m.now()), order: i}
+	switch e.State {
 	case established:
 		w.strong, w.kept = true, w.left > int64(ticks(900)-idle)
 	case udp:
@@ -63,7 +67,7 @@ func (m *model) worthOf(e *flow, tag uint64, i int) worth {
 
 // enter makes room for a tag by replacing another entry, except one that must stay. It
 // returns nil if there is no room.
-func (m *model) enter(tag uint64, spare *flow) *flow {
+func (m *Model) enter(tag uint64, spare *Flow) *Flow {
 	set := tag >> 32 * uint64(len(m.sets)) >> 32
 	home := int(tag>>1) & 4
 	best, at := worth{kept: true, left: 1 << 40}, 0
@@ -81,27 +85,27 @@ func (m *model) enter(tag uint64, spare *flow) *flow {
 	}
 	if e == nil {
 		e = m.take()
-		e.way = int(set)*8 + at
+		e.Way = int(set)*8 + at
 		m.sets[set][at] = e
 	} else {
-		m.saw.Saw(uint64(e.state) | 3<<20)
+		m.saw.Saw(uint64(e.State) | 3<<20)
 		m.release(e)
 	}
 	return e
 }
 
 // take allocates an entry, which does not move afterwards.
-func (m *model) take() *flow {
+func (m *Model) take() *Flow {
 	if len(m.pool) == cap(m.pool) {
 		panic("a case with more flows than steps")
 	}
-	m.pool = append(m.pool, flow{})
+	m.pool = append(m.pool, Flow{})
 	return &m.pool[len(m.pool)-1]
 }
 
 // unremembered selects a backend for a flow for which the table has no room.
-func (m *model) unremembered(p *packet, f *frontend, o *opened) (*opened, int32) {
-	if f.nat {
+func (m *Model) unremembered(p *packet, f *programmed.Frontend, o *opened) (*opened, int32) {
+	if f.Nat {
 		return nil, m.drop(flowsFull)
 	}
 	var why reason

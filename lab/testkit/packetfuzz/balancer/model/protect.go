@@ -1,7 +1,9 @@
-package balancer
+package model
 
 import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/cookie"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/hashes"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/programmed"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/segment"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
@@ -15,14 +17,14 @@ type protecting struct {
 	wall    uint64 // ns by which the wall clock is ahead
 	keys    cookie.Keys
 	mss     [2]uint16 // that clients are told, IPv4 and IPv6
-	sources map[wire.Addr]*source
-	events  map[uint32]*[synEvents]uint64 // by frontend
+	Sources map[wire.Addr]*Source
+	Events  map[uint32]*[SynEvents]uint64 // by frontend
 }
 
-// source is a validated client.
-type source struct {
-	expires uint32
-	syns    uint16
+// Source is a validated client.
+type Source struct {
+	Expires uint32
+	Syns    uint16
 }
 
 const (
@@ -38,18 +40,18 @@ const (
 	challengeSent
 	challengeAnswered
 	synAdmitted
-	synEvents
+	SynEvents
 )
 
-func (m *model) event(f *frontend, event int) {
-	if m.events[f.id] == nil {
-		m.events[f.id] = &[synEvents]uint64{}
+func (m *Model) event(f *programmed.Frontend, event int) {
+	if m.Events[f.Id] == nil {
+		m.Events[f.Id] = &[SynEvents]uint64{}
 	}
-	m.events[f.id][event]++
+	m.Events[f.Id][event]++
 	m.saw.Saw(uint64(event) | 4<<20)
 }
 
-func (m *model) slot() uint32 { return cookie.Slot(m.ns + m.wall) }
+func (m *Model) slot() uint32 { return cookie.Slot(m.Ns + m.wall) }
 
 // concerns reports whether a packet opens a connection, or may answer a challenge.
 func (p *packet) concerns() bool {
@@ -65,16 +67,16 @@ const (
 	unremembered          // it is served without an entry, or not at all
 )
 
-func (m *model) underPressure(p *packet, f *frontend) handling {
+func (m *Model) underPressure(p *packet, f *programmed.Frontend) handling {
 	isHanded := p.flags&(ask|last) != 0 // the load balancer that sent it has checked it
 	switch {
-	case p.Proto != wire.TCP || !f.pressure.guarded && !f.pressure.checked:
+	case p.Proto != wire.TCP || !f.Pressure.Guarded && !f.Pressure.Checked:
 		return normal
-	case f.nat && !isHanded && p.flags&admitted == 0:
+	case f.Nat && !isHanded && p.flags&admitted == 0:
 		return protected
-	case !f.pressure.guarded || f.nat && !isHanded:
+	case !f.Pressure.Guarded || f.Nat && !isHanded:
 		return normal
-	case f.nat:
+	case f.Nat:
 		return unremembered
 	case p.concerns() && !isHanded && p.flags&admitted == 0:
 		return protected
@@ -89,13 +91,13 @@ type protectedPacket struct {
 	packet
 	view     wire.View
 	segment  segment.Segment
-	frontend *frontend
+	frontend *programmed.Frontend
 	tagged   bool
 }
 
 // protect handles a packet that may open a connection to a frontend under pressure, or
 // that belongs to a connection which was opened with a cookie.
-func (m *model) protect(l3 int, v6 bool) int32 {
+func (m *Model) protect(l3 int, v6 bool) int32 {
 	s := &protectedPacket{tagged: l3 != 14}
 	var ok bool
 	if s.packet, ok = readPlain(m.frame, l3, v6); !ok || s.Proto != wire.TCP {
@@ -105,30 +107,30 @@ func (m *model) protect(l3 int, v6 bool) int32 {
 	if !s.malformed {
 		s.segment = segment.Read(m.frame[s.view.L4:])
 	}
-	if m.config.exact(&s.Tuple) == nil && !s.tagged {
-		if e := m.answered(&s.Tuple); e != nil && e.proxied != nil {
+	if m.config.Exact(&s.Tuple) == nil && !s.tagged {
+		if e := m.answered(&s.Tuple); e != nil && e.Proxied != nil {
 			return m.proxyBack(s, e)
 		}
 	}
-	switch s.frontend, _ = m.config.find(&s.Tuple); {
+	switch s.frontend, _ = m.config.Find(&s.Tuple); {
 	case s.frontend == nil:
 		return pass
 	case s.malformed:
 		return m.drop(malformed)
-	case s.frontend.nat && s.tagged: // the route within a VLAN is not known
+	case s.frontend.Nat && s.tagged: // the route within a VLAN is not known
 		return m.admit()
-	case s.frontend.nat:
+	case s.frontend.Nat:
 		return m.demandCookie(s)
 	}
 	return m.challenge(s)
 }
 
 // protectOdd does the same with a slow-path packet. e is its flow, if it is proxied.
-func (m *model) protectOdd(o *oddPacket, s *sending, e *flow) int32 {
+func (m *Model) protectOdd(o *oddPacket, s *sending, e *Flow) int32 {
 	if e == nil {
 		return m.protect(o.view.L3, o.view.V6)
 	}
-	if s.server = m.config.server(e.server); o.admitted || o.tagged || !s.server.used {
+	if s.server = m.config.Server(e.Server); o.admitted || o.tagged || !s.server.Used {
 		return m.drop(synOdd)
 	}
 	switch w := m.way(s); {
@@ -141,17 +143,17 @@ func (m *model) protectOdd(o *oddPacket, s *sending, e *flow) int32 {
 }
 
 // admit lets a packet pass.
-func (m *model) admit() int32 { return m.odd(admitted) }
+func (m *Model) admit() int32 { return m.odd(admitted) }
 
 // challenge handles a packet to a frontend with direct return.
-func (m *model) challenge(s *protectedPacket) int32 {
-	known := m.sources[s.Src]
+func (m *Model) challenge(s *protectedPacket) int32 {
+	known := m.Sources[s.Src]
 	switch {
-	case s.flags&opens != 0 && known != nil && known.syns > 0 && int32(known.expires-m.now()) > 0:
-		known.syns--
+	case s.flags&opens != 0 && known != nil && known.Syns > 0 && int32(known.Expires-m.now()) > 0:
+		known.Syns--
 		m.event(s.frontend, synAdmitted)
 		return m.admit()
-	case s.flags&opens != 0 && isMartian(&s.Src):
+	case s.flags&opens != 0 && IsMartian(&s.Src):
 		return m.drop(martianSource)
 	case s.flags&opens != 0:
 		m.event(s.frontend, challengeSent)
@@ -160,15 +162,15 @@ func (m *model) challenge(s *protectedPacket) int32 {
 	case !s.concerns() || !m.keys.Answers(&s.Tuple, s.seq, m.slot()):
 		return m.admit()
 	}
-	m.sources[s.Src] = &source{expires: m.now() + ticks(sourceLife), syns: sourceSYNs}
+	m.Sources[s.Src] = &Source{Expires: m.now() + ticks(sourceLife), Syns: sourceSYNs}
 	m.event(s.frontend, challengeAnswered)
-	return drop
+	return Drop
 }
 
 // demandCookie handles a packet to a frontend with nat or fullnat.
-func (m *model) demandCookie(s *protectedPacket) int32 {
+func (m *Model) demandCookie(s *protectedPacket) int32 {
 	f := s.frontend
-	if e := m.flows[s.Tuple]; e != nil {
+	if e := m.Flows[s.Tuple]; e != nil {
 		if _, keep := m.knows(e, &s.packet, f); keep != 0 && m.isProxied(e, f) {
 			return m.proxyForth(s, e)
 		}
@@ -176,16 +178,16 @@ func (m *model) demandCookie(s *protectedPacket) int32 {
 	switch {
 	case s.flags&opens == 0:
 		return m.checkCookie(s)
-	case !f.pressure.guarded:
+	case !f.Pressure.Guarded:
 		return m.admit()
-	case isMartian(&s.Src):
+	case IsMartian(&s.Src):
 		return m.drop(martianSource)
 	}
 	m.event(f, cookieSent)
 	in := &s.segment
 	out := segment.Segment{
 		Flags: segment.SYN | segment.ACK, Seq: m.keys.Make(&s.Tuple, in.Seq, in.Options, m.slot()), Ack: in.Seq + 1, Options: in.Options,
-		Timestamps: in.Timestamps, TSValue: uint32(m.ns >> 20), TSEcho: in.TSValue,
+		Timestamps: in.Timestamps, TSValue: uint32(m.Ns >> 20), TSEcho: in.TSValue,
 	}
 	out.Options.MSS = m.mss[0]
 	if s.view.V6 {
@@ -201,7 +203,7 @@ func (m *model) demandCookie(s *protectedPacket) int32 {
 const ownScale = 7
 
 // checkCookie handles a packet of no known flow that opens none.
-func (m *model) checkCookie(s *protectedPacket) int32 {
+func (m *Model) checkCookie(s *protectedPacket) int32 {
 	in, f := &s.segment, s.frontend
 	var o cookie.Options
 	valid := false
@@ -216,47 +218,47 @@ func (m *model) checkCookie(s *protectedPacket) int32 {
 	switch {
 	case !valid && m.mayAsk(&s.packet):
 		return m.ask(&s.packet, s.view.V6)
-	case !valid && !f.pressure.guarded:
+	case !valid && !f.Pressure.Guarded:
 		return m.admit()
 	case !valid:
 		m.event(f, cookieRejected)
 		m.drop(synCookie)
 		return m.reject(s)
 	}
-	made := &opened{tag: flowTag(&s.Tuple)}
+	made := &opened{tag: hashes.FlowTag(&s.Tuple)}
 	if made, _ = m.open(&s.packet, f, made, 0); made == nil {
 		return m.reject(s)
 	}
 	m.event(f, cookieAccepted)
-	p := &proxied{cookie: in.Ack - 1, seq: in.Seq - 1, options: o, timestamps: in.Timestamps}
+	p := &proxied{Cookie: in.Ack - 1, Seq: in.Seq - 1, Options: o, timestamps: in.Timestamps}
 	if in.Timestamps {
-		p.tsValue, p.tsEcho = in.TSValue, in.TSEcho
+		p.TsValue, p.TsEcho = in.TSValue, in.TSEcho
 	}
-	made.flow.proxied = p
+	made.flow.Proxied = p
 	return m.openServer(s, made.flow)
 }
 
 // reject answers a packet that was dropped with a reset, as a listening socket does.
-func (m *model) reject(s *protectedPacket) int32 {
-	if s.flags&continues == 0 || s.flags&resets != 0 || isMartian(&s.Src) || !m.answers.take(m.ns) {
-		return drop
+func (m *Model) reject(s *protectedPacket) int32 {
+	if s.flags&continues == 0 || s.flags&resets != 0 || IsMartian(&s.Src) || !m.answers.take(m.Ns) {
+		return Drop
 	}
 	return m.answerWith(s, &segment.Segment{Flags: segment.RST, Seq: s.ack})
 }
 
 // answerWith sends a segment to a packet's sender, in the name of its destination.
-func (m *model) answerWith(s *protectedPacket, out *segment.Segment) int32 {
+func (m *Model) answerWith(s *protectedPacket, out *segment.Segment) int32 {
 	t := s.Turned()
 	m.replace(s, out, &t, 64)
 	copy(m.expected.Frame, m.frame[6:12])
 	copy(m.expected.Frame[6:], m.frame[:6])
-	return tx
+	return Tx
 }
 
 // replace makes a segment the expected output, after the packet's own Ethernet header.
 // What follows the packet in a frame of the minimum size does not matter to its receiver,
 // but is only what was there.
-func (m *model) replace(s *protectedPacket, out *segment.Segment, t *wire.Tuple, ttl byte) {
+func (m *Model) replace(s *protectedPacket, out *segment.Segment, t *wire.Tuple, ttl byte) {
 	e := m.change()
 	l3 := s.view.L3
 	e.Frame = out.AppendPacket(e.Frame[:l3], t, ttl)

@@ -1,17 +1,24 @@
-package balancer
+// Package generate creates packets that could come next at the load balancer: of new and
+// of known flows, answers, errors, handovers, and replies to cookies and challenges.
+//
+// What does not belong here: what must happen to them (model), and how packets are
+// encoded (packetfuzz/wire).
+package generate
 
 import (
 	"math/rand/v2"
 
 	"github.com/fairlead/fairlead/core/desired"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/addresses"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/model"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// generator creates packets that could come next: of new and of known flows, answers,
+// Generator creates packets that could come next: of new and of known flows, answers,
 // errors about packets of this case, and packets handed over by other load balancers.
-type generator struct {
-	model   *model
-	devices []device
+type Generator struct {
+	model   *model.Model
+	devices []model.Device
 	aims    []aim
 	focus   [2]int     // aims that this case uses more often than others
 	fresh   bool       // focus must be selected
@@ -22,6 +29,11 @@ type generator struct {
 	memory  struct{ payload, options []byte }
 	offers  [8]offer // SYN-ACKs of this case that the load balancer sent to clients
 	offered int
+}
+
+// New returns a generator of packets for devices, which uses the flows of a model.
+func New(m *model.Model, devices []model.Device) *Generator {
+	return &Generator{model: m, devices: devices}
 }
 
 // offer is a cookie or a challenge.
@@ -37,10 +49,10 @@ type aim struct {
 	proto byte // 0 means any
 }
 
-func (g *generator) reset() { g.count, g.offered, g.fresh = 0, 0, true }
+func (g *Generator) Reset() { g.count, g.offered, g.fresh = 0, 0, true }
 
-// enter takes the frontends of a world.
-func (g *generator) enter(world []desired.Frontend) {
+// Enter takes the frontends of a world.
+func (g *Generator) Enter(world []desired.Frontend) {
 	g.aims = g.aims[:0]
 	for _, f := range world {
 		a := aim{vip: f.VIP.As16(), ports: []uint16{f.Port}, proto: byte(f.Protocol)}
@@ -51,8 +63,8 @@ func (g *generator) enter(world []desired.Frontend) {
 	}
 }
 
-// one returns one of the aims.
-func (g *generator) one(rng *rand.Rand) int {
+// One returns one of the aims.
+func (g *Generator) One(rng *rand.Rand) int {
 	if g.fresh {
 		g.focus, g.fresh = [2]int{rng.IntN(len(g.aims)), rng.IntN(len(g.aims))}, false
 	}
@@ -62,32 +74,32 @@ func (g *generator) one(rng *rand.Rand) int {
 	return rng.IntN(len(g.aims))
 }
 
-// came records input and output.
-func (g *generator) came(in, out []byte, verdict int32) {
+// Came records input and output.
+func (g *Generator) Came(in, out []byte, verdict int32) {
 	for _, frame := range [][]byte{in, out} {
 		if ip := wire.IPOf(frame); len(ip) > 0 {
 			at := &g.seen[g.count%len(g.seen)]
 			*at = append((*at)[:0], ip...)
 			g.count++
-			if verdict == tx {
+			if verdict == model.Tx {
 				g.offer(ip)
 			}
 		}
-		if verdict == drop {
+		if verdict == model.Drop {
 			return
 		}
 	}
 }
 
-func (g *generator) next(rng *rand.Rand, hook uint8, b []byte) []byte {
+func (g *Generator) Next(rng *rand.Rand, hook uint8, b []byte) []byte {
 	d := &g.devices[hook]
 	f := &g.frame
 	*f = wire.Frame{
-		From: macGateway, To: d.macs[rng.IntN(len(d.macs))], TTL: byte(2 + rng.IntN(200)), TOS: byte(rng.Uint32()),
+		From: addresses.MacGateway, To: d.Macs[rng.IntN(len(d.Macs))], TTL: byte(2 + rng.IntN(200)), TOS: byte(rng.Uint32()),
 		DF: rng.IntN(2) == 0, Label: rng.Uint32(), Payload: g.memory.payload[:0], Options: g.memory.options[:0],
 	}
 	if rng.IntN(100) == 0 {
-		f.To = [][6]byte{{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, {1, 0, 0x5e, 0, 0, 1}, {2, 0, 0, 0, 0, 77}, macEth0, macEth1}[rng.IntN(5)]
+		f.To = [][6]byte{{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, {1, 0, 0x5e, 0, 0, 1}, {2, 0, 0, 0, 0, 77}, addresses.MacEth0, addresses.MacEth1}[rng.IntN(5)]
 	}
 	handed := false
 	switch n := rng.IntN(100); {
@@ -95,9 +107,9 @@ func (g *generator) next(rng *rand.Rand, hook uint8, b []byte) []byte {
 		g.reply(rng)
 	case n < 40:
 		g.client(rng)
-	case n < 62 && len(g.model.pool) > 0:
+	case n < 62 && len(g.model.Known()) > 0:
 		g.again(rng)
-	case n < 75 && len(g.model.answersOf) > 0:
+	case n < 75 && len(g.model.Known()) > 0:
 		g.answer(rng)
 	case n < 86 && g.count > 0:
 		return g.error(rng, b)
@@ -106,7 +118,7 @@ func (g *generator) next(rng *rand.Rand, hook uint8, b []byte) []byte {
 	case n < 97:
 		handed = true
 		g.client(rng)
-		if rng.IntN(3) == 0 && len(g.model.pool) > 0 {
+		if rng.IntN(3) == 0 && len(g.model.Known()) > 0 {
 			g.again(rng)
 		}
 	default:
@@ -122,7 +134,7 @@ func (g *generator) next(rng *rand.Rand, hook uint8, b []byte) []byte {
 }
 
 // transport sets the frame's transport.
-func (g *generator) transport(rng *rand.Rand, proto byte) {
+func (g *Generator) transport(rng *rand.Rand, proto byte) {
 	f := &g.frame
 	if f.Proto = proto; proto == 0 {
 		f.Proto = []byte{wire.TCP, wire.UDP, wire.SCTP}[rng.IntN(3)]
@@ -143,11 +155,11 @@ func (g *generator) transport(rng *rand.Rand, proto byte) {
 }
 
 // client creates a packet from one of a few clients to a frontend.
-func (g *generator) client(rng *rand.Rand) {
+func (g *Generator) client(rng *rand.Rand) {
 	f := &g.frame
-	a := &g.aims[g.one(rng)]
+	a := &g.aims[g.One(rng)]
 	f.Dst = a.vip
-	f.Src = wire.Addr(nth(clients[family(!f.Dst.Is4())], rng.IntN(4)).As16())
+	f.Src = wire.Addr(addresses.Nth(addresses.Clients[addresses.Family(!f.Dst.Is4())], rng.IntN(4)).As16())
 	f.SPort, f.DPort = uint16(1024+rng.IntN(4)), a.ports[rng.IntN(len(a.ports))]
 	g.transport(rng, a.proto)
 	switch rng.IntN(40) {
@@ -158,7 +170,7 @@ func (g *generator) client(rng *rand.Rand) {
 	case 2:
 		f.V6 = rng.IntN(4) == 0 // IPv4 addresses in IPv6
 		if !f.Dst.Is4() {
-			f.Src = addr("::ffff:192.168.0.1")
+			f.Src = addresses.Addr("::ffff:192.168.0.1")
 		}
 	case 3:
 		f.Proto = []byte{wire.TCP, wire.UDP, wire.SCTP, 47, 50, 2}[rng.IntN(6)]
@@ -166,8 +178,8 @@ func (g *generator) client(rng *rand.Rand) {
 }
 
 // again creates a packet of a flow that the model knows.
-func (g *generator) again(rng *rand.Rand) {
-	e := &g.model.pool[rng.IntN(len(g.model.pool))]
+func (g *Generator) again(rng *rand.Rand) {
+	e := &g.model.Known()[rng.IntN(len(g.model.Known()))]
 	if e.Dst.Zero() { // a client's affinity
 		g.client(rng)
 		return
@@ -178,13 +190,13 @@ func (g *generator) again(rng *rand.Rand) {
 }
 
 // answer creates a packet of a backend.
-func (g *generator) answer(rng *rand.Rand) {
+func (g *Generator) answer(rng *rand.Rand) {
 	f := &g.frame
-	pool := g.model.pool
+	pool := g.model.Known()
 	for i, first := 0, rng.IntN(len(pool)); i < len(pool); i++ {
-		if e := &pool[(first+i)%len(pool)]; e.holds {
-			f.Src, f.Dst, f.SPort, f.DPort = e.answer.Src, e.answer.Dst, e.answer.SPort, e.answer.DPort
-			g.transport(rng, e.answer.Proto)
+		if e := &pool[(first+i)%len(pool)]; e.Holds {
+			f.Src, f.Dst, f.SPort, f.DPort = e.Answer.Src, e.Answer.Dst, e.Answer.SPort, e.Answer.DPort
+			g.transport(rng, e.Answer.Proto)
 			g.ofProxied(rng, e)
 			return
 		}
@@ -193,17 +205,17 @@ func (g *generator) answer(rng *rand.Rand) {
 }
 
 // address returns any address with a meaning here.
-func (g *generator) address(rng *rand.Rand, v6 bool) wire.Addr {
-	i := family(v6)
+func (g *Generator) address(rng *rand.Rand, v6 bool) wire.Addr {
+	i := addresses.Family(v6)
 	texts := [2][]string{
-		{"172.16.0.2", "172.17.0.2", "127.0.0.1", "0.0.0.0", "224.0.0.5", "255.255.255.255", "172.16.0.9", "172.31.0.7", "10.1.1.77", clients[0], "10.9.0.1"},
-		{"fd00::2", "fd01::2", "::1", "::", "ff02::1", "fe80::1", "fd00::9", "fd31::7", "2001:db8:1::77", clients[1], "::ffff:10.1.1.1", "::ffff:192.168.0.1"},
+		{"172.16.0.2", "172.17.0.2", "127.0.0.1", "0.0.0.0", "224.0.0.5", "255.255.255.255", "172.16.0.9", "172.31.0.7", "10.1.1.77", addresses.Clients[0], "10.9.0.1"},
+		{"fd00::2", "fd01::2", "::1", "::", "ff02::1", "fe80::1", "fd00::9", "fd31::7", "2001:db8:1::77", addresses.Clients[1], "::ffff:10.1.1.1", "::ffff:192.168.0.1"},
 	}[i]
-	return addr(texts[rng.IntN(len(texts))])
+	return addresses.Addr(texts[rng.IntN(len(texts))])
 }
 
 // error creates an ICMP error about a packet of this case, or about the answer to it.
-func (g *generator) error(rng *rand.Rand, b []byte) []byte {
+func (g *Generator) error(rng *rand.Rand, b []byte) []byte {
 	f := &g.frame
 	about := append(g.buffer[:0], g.seen[rng.IntN(min(g.count, len(g.seen)))]...)
 	v6 := about[0]>>4 == 6
@@ -211,7 +223,7 @@ func (g *generator) error(rng *rand.Rand, b []byte) []byte {
 		wire.Turn(about)
 	}
 	g.buffer = about
-	from := addr([2]string{"172.16.0.1", "fd00::1"}[family(v6)])
+	from := addresses.Addr([2]string{"172.16.0.1", "fd00::1"}[addresses.Family(v6)])
 	if rng.IntN(3) == 0 {
 		from = dstOf(about)
 	}
@@ -235,7 +247,7 @@ func dstOf(ip []byte) wire.Addr {
 }
 
 // echo creates an echo request, or other ICMP.
-func (g *generator) echo(rng *rand.Rand) {
+func (g *Generator) echo(rng *rand.Rand) {
 	f := &g.frame
 	g.client(rng)
 	f.Proto = wire.ICMP
@@ -252,17 +264,17 @@ func (g *generator) echo(rng *rand.Rand) {
 }
 
 // handed puts the frame into a tunnel, as another load balancer does for a handover.
-func (g *generator) handed(rng *rand.Rand, b []byte) []byte {
+func (g *Generator) handed(rng *rand.Rand, b []byte) []byte {
 	inner := g.frame
 	outer := &g.frame
 	g.buffer = inner.AppendIP(g.buffer[:0])
 	v6 := rng.IntN(2) == 0
-	i := family(v6)
-	own := addr([2]string{"172.16.0.2", "fd00::2"}[i])
-	other := func() wire.Addr { return wire.Addr(nth(peerNets[i], rng.IntN(6)).As16()) }
+	i := addresses.Family(v6)
+	own := addresses.Addr([2]string{"172.16.0.2", "fd00::2"}[i])
+	other := func() wire.Addr { return wire.Addr(addresses.Nth(addresses.PeerNets[i], rng.IntN(6)).As16()) }
 	*outer = wire.Frame{To: inner.To, From: inner.From, VLANs: inner.VLANs, TTL: byte(1 + rng.IntN(255)), DF: true, Src: other(), Dst: own, Payload: g.buffer}
 	if rng.IntN(12) == 0 {
-		outer.Src = addr(unknownAddrs[i])
+		outer.Src = addresses.Addr(addresses.UnknownAddrs[i])
 	}
 	var list []wire.Endpoint
 	for range []int{1, 1, 2, 3, 4, 5}[rng.IntN(6)] {
@@ -274,7 +286,7 @@ func (g *generator) handed(rng *rand.Rand, b []byte) []byte {
 	}
 	switch rng.IntN(20) {
 	case 0:
-		list[0].Addr = addr(unknownAddrs[i])
+		list[0].Addr = addresses.Addr(addresses.UnknownAddrs[i])
 	case 1:
 		list[0].Port = 7
 	case 2:

@@ -1,4 +1,8 @@
-package balancer
+// Package hashes implements the hashes of bpf/include/hash.h again, for the balancer's
+// model: those that select backends, and the keyed ones that place entries in tables.
+//
+// What does not belong here: what is done with them, and the hash of cookies (cookie).
+package hashes
 
 import (
 	"encoding/binary"
@@ -29,7 +33,7 @@ func hashFinish(h uint64) uint32 {
 	return uint32(h >> 32)
 }
 
-func flowHash(t *wire.Tuple) uint32 {
+func FlowHash(t *wire.Tuple) uint32 {
 	h := half(t.Src[:]) * hashK0
 	h ^= half(t.Src[8:]) * hashK1
 	h += half(t.Dst[:]) * hashK2
@@ -38,10 +42,10 @@ func flowHash(t *wire.Tuple) uint32 {
 	return hashFinish(h)
 }
 
-func addrHash(a *wire.Addr) uint32 { return hashFinish(half(a[:])*hashK0 ^ half(a[8:])*hashK1) }
+func AddrHash(a *wire.Addr) uint32 { return hashFinish(half(a[:])*hashK0 ^ half(a[8:])*hashK1) }
 
-// slotOf returns the slot of a hash among n.
-func slotOf(hash uint32, n uint32) uint32 { return uint32(uint64(hash) * uint64(n) >> 32) }
+// SlotOf returns the slot of a hash among n.
+func SlotOf(hash uint32, n uint32) uint32 { return uint32(uint64(hash) * uint64(n) >> 32) }
 
 func keyedAddr(k []uint64, a *wire.Addr, v6 bool) uint64 {
 	h := k[0] * word32(a[12:])
@@ -53,10 +57,10 @@ func keyedAddr(k []uint64, a *wire.Addr, v6 bool) uint64 {
 
 func swap16(p uint16) uint64 { return uint64(p<<8 | p>>8) }
 
-// flowTag is a flow's tag in the table.
-func flowTag(t *wire.Tuple) uint64 {
+// FlowTag is a flow's tag in the table.
+func FlowTag(t *wire.Tuple) uint64 {
 	v6 := !t.Dst.Is4()
-	k := flowSecret[:]
+	k := FlowSecret[:]
 	h := keyedAddr(k, &t.Src, v6) + keyedAddr(k[4:], &t.Dst, v6)
 	h += k[8] * (swap16(t.SPort)<<16 | swap16(t.DPort))
 	proto := uint64(t.Proto)
@@ -66,15 +70,15 @@ func flowTag(t *wire.Tuple) uint64 {
 	return tagFinish(h + k[9]*proto)
 }
 
-// clientTag is the tag of a client's affinity.
-func clientTag(client *wire.Addr, frontend uint32) uint64 {
-	k := flowSecret[:]
+// ClientTag is the tag of a client's affinity.
+func ClientTag(client *wire.Addr, frontend uint32) uint64 {
+	k := FlowSecret[:]
 	return tagFinish(keyedAddr(k, client, true) + k[10]*uint64(frontend) + k[11])
 }
 
-// sourceTag is the set that stores a validated source, and its tag there.
-func sourceTag(a *wire.Addr) (set, tag uint32) {
-	k := flowSecret[:]
+// SourceTag is the set that stores a validated source, and its tag there.
+func SourceTag(a *wire.Addr) (set, tag uint32) {
+	k := FlowSecret[:]
 	h := tagFinish(keyedAddr(k[4:], a, true) + k[11])
 	return uint32(h>>32) % 32768, uint32(h) | 1
 }
@@ -92,12 +96,12 @@ func tagFinish(h uint64) uint64 {
 	return h
 }
 
-// guardSet is the set that stores the rate limits of a client.
-func guardSet(frontend uint32, client *wire.Addr) uint32 {
-	h := (half(client[:]) ^ guardKey[0]) * hashK0
-	h ^= (half(client[8:]) ^ guardKey[1]) * hashK1
+// GuardSet is the set that stores the rate limits of a client.
+func GuardSet(frontend uint32, client *wire.Addr) uint32 {
+	h := (half(client[:]) ^ GuardKey[0]) * hashK0
+	h ^= (half(client[8:]) ^ GuardKey[1]) * hashK1
 	h ^= h >> 32
-	h += (uint64(frontend) ^ guardKey[0]) * hashK2
+	h += (uint64(frontend) ^ GuardKey[0]) * hashK2
 	h *= hashK0
 	h ^= h >> 29
 	h *= hashK1
@@ -107,13 +111,13 @@ func guardSet(frontend uint32, client *wire.Addr) uint32 {
 // Keys that an agent generates at random. Here they are always the same, so that cases
 // are reproducible.
 var (
-	guardKey   = [2]uint64{0x0123456789abcdef, 0xfedcba9876543210}
-	flowSecret [12]uint64
+	GuardKey   = [2]uint64{0x0123456789abcdef, 0xfedcba9876543210}
+	FlowSecret [12]uint64
 )
 
 func init() {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for i := range flowSecret {
-		flowSecret[i] = rng.Uint64() | 1
+	for i := range FlowSecret {
+		FlowSecret[i] = rng.Uint64() | 1
 	}
 }

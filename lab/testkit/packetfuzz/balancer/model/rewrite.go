@@ -1,4 +1,4 @@
-package balancer
+package model
 
 import (
 	"encoding/binary"
@@ -12,7 +12,7 @@ import (
 // ends, a list in place of stripped bytes of the client's options, and the addresses of a
 // route. In an ICMP error, whose flow's ends these are, the quoted packet changes, and
 // the error's destination and, with hide, its source.
-func (m *model) rewrite(s *sending, to wire.Tuple, list []wire.Endpoint, stripped int, w way, hide bool) {
+func (m *Model) rewrite(s *sending, to wire.Tuple, list []wire.Endpoint, stripped int, w way, hide bool) {
 	e := m.change()
 	v := s.view
 	shift := 0
@@ -45,7 +45,7 @@ func (m *model) rewrite(s *sending, to wire.Tuple, list []wire.Endpoint, strippe
 	}
 }
 
-func (m *model) putAddresses(ip []byte, src, dst wire.Addr, v6 bool) {
+func (m *Model) putAddresses(ip []byte, src, dst wire.Addr, v6 bool) {
 	if v6 {
 		src.Put(ip[8:], true)
 		dst.Put(ip[24:], true)
@@ -57,7 +57,7 @@ func (m *model) putAddresses(ip []byte, src, dst wire.Addr, v6 bool) {
 
 // reshape replaces the client's options with a list, and returns by how much the packet
 // has grown.
-func (m *model) reshape(e *packetfuzz.Expected, s *sending, list []wire.Endpoint, stripped int) int {
+func (m *Model) reshape(e *packetfuzz.Expected, s *sending, list []wire.Endpoint, stripped int) int {
 	v := s.view
 	header := headerBytes(v.V6)
 	keep := keepFrom(v)
@@ -90,7 +90,7 @@ func sumOfAddrs(a, b *wire.Addr) uint64 { return wire.Sum(a[:]) + wire.Sum(b[:])
 
 // reportTransport gives a transport header at l4 other ports, and records what its
 // checksum covers.
-func (m *model) reportTransport(e *packetfuzz.Expected, l4, end, shift int, from, to wire.Tuple, change *segment.Shift) {
+func (m *Model) reportTransport(e *packetfuzz.Expected, l4, end, shift int, from, to wire.Tuple, change *segment.Shift) {
 	was := m.frame[l4:]
 	is := e.Frame[l4+shift:]
 	binary.BigEndian.PutUint16(is, to.SPort)
@@ -120,7 +120,7 @@ func (m *model) reportTransport(e *packetfuzz.Expected, l4, end, shift int, from
 
 // requote turns a quoted packet into the one sent on the other side: its direction is the
 // reverse of the flow's ends.
-func (m *model) requote(e *packetfuzz.Expected, s *sending, to wire.Tuple, src wire.Addr, shift int) {
+func (m *Model) requote(e *packetfuzz.Expected, s *sending, to wire.Tuple, src wire.Addr, shift int) {
 	v, q := s.view, &s.quoted
 	turned, was := to.Turned(), s.Tuple.Turned()
 	m.putAddresses(e.Frame[q.L3+shift:], turned.Src, turned.Dst, q.V6)

@@ -1,4 +1,4 @@
-package balancer
+package model
 
 import "github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 
@@ -14,8 +14,8 @@ const (
 )
 
 // steady reports whether a packet leaves a flow as it is.
-func (f *flow) steady(p *packet, twoWay bool) bool {
-	switch f.state {
+func (f *Flow) steady(p *packet, twoWay bool) bool {
+	switch f.State {
 	case established, udp:
 		return p.flags&finishes == 0
 	case udpOpening:
@@ -25,48 +25,48 @@ func (f *flow) steady(p *packet, twoWay bool) bool {
 }
 
 // sent records a client's packet of a flow.
-func (m *model) sent(f *flow, p *packet, twoWay bool) {
+func (m *Model) sent(f *Flow, p *packet, twoWay bool) {
 	if f.steady(p, twoWay) {
-		m.touch(f, f.state)
+		m.touch(f, f.State)
 		return
 	}
 	state := f.afterClient(p, twoWay, !twoWay && f.proves(p))
-	begins := f.state == opening || f.state == udpOpening
-	if !twoWay && !f.nat && state != f.state {
+	begins := f.State == opening || f.State == udpOpening
+	if !twoWay && !f.Nat && state != f.State {
 		if begins {
-			f.described, f.seq = true, p.seq
+			f.Described, f.Seq = true, p.seq
 		}
 		if begins || state == timeWait {
-			f.ack = p.ack
+			f.Ack = p.ack
 		}
 	}
 	m.touch(f, state)
 }
 
 // proves reports whether a packet has its connection's own numbers.
-func (f *flow) proves(p *packet) bool {
+func (f *Flow) proves(p *packet) bool {
 	switch {
-	case f.nat || f.state == opening || f.state == udpOpening || f.state == answered:
+	case f.Nat || f.State == opening || f.State == udpOpening || f.State == answered:
 		return false
 	case p.Proto == wire.SCTP:
-		return p.seq == f.seq
+		return p.seq == f.Seq
 	}
-	return p.seq-f.seq < sentMost && p.ack-f.ack < receivedMost
+	return p.seq-f.Seq < sentMost && p.ack-f.Ack < receivedMost
 }
 
 // afterClient is a flow's state after a client's packet.
-func (f *flow) afterClient(p *packet, twoWay, proven bool) uint8 {
+func (f *Flow) afterClient(p *packet, twoWay, proven bool) uint8 {
 	switch {
 	case p.Proto == wire.UDP && twoWay:
-		return f.state
+		return f.State
 	case p.Proto == wire.UDP:
 		return udp
 	case p.flags&finishes != 0:
 		return f.afterEnd(p.flags&resets != 0, twoWay, proven)
 	case p.flags&continues == 0: // a SYN: its backend decides
-		return f.state
+		return f.State
 	}
-	switch f.state {
+	switch f.State {
 	case opening:
 		if twoWay {
 			return opening
@@ -79,16 +79,16 @@ func (f *flow) afterClient(p *packet, twoWay, proven bool) uint8 {
 			return established
 		}
 	case timeWait:
-		if more := p.ack - f.ack; !twoWay && !f.nat && more > 1 && more < 1<<31 {
+		if more := p.ack - f.Ack; !twoWay && !f.Nat && more > 1 && more < 1<<31 {
 			return finishing
 		}
 	}
-	return f.state
+	return f.State
 }
 
 // afterEnd is the state after a client's FIN or reset.
-func (f *flow) afterEnd(isReset, twoWay, proven bool) uint8 {
-	switch f.state {
+func (f *Flow) afterEnd(isReset, twoWay, proven bool) uint8 {
+	switch f.State {
 	case closed:
 		return closed
 	case opening:
@@ -114,63 +114,63 @@ func (f *flow) afterEnd(isReset, twoWay, proven bool) uint8 {
 		return closed
 	case proven:
 		return timeWait
-	case isReset && f.state != finishing:
+	case isReset && f.State != finishing:
 		return clientReset
 	}
 	return finishing
 }
 
 // came records a backend's packet of a flow.
-func (m *model) came(f *flow, p *packet) {
+func (m *Model) came(f *Flow, p *packet) {
 	if f.steady(p, false) {
-		m.touch(f, f.state)
+		m.touch(f, f.State)
 		return
 	}
 	m.touch(f, f.afterServer(p))
 }
 
 // afterServer is the state after a backend's packet.
-func (f *flow) afterServer(p *packet) uint8 {
-	isOver := f.state == closed || f.state == timeWait
+func (f *Flow) afterServer(p *packet) uint8 {
+	isOver := f.State == closed || f.State == timeWait
 	switch {
 	case p.Proto == wire.UDP:
 		return udp
 	case p.flags&resets != 0:
 		// A reset without ACK answers an ACK, which may be forged.
-		if (f.state == opening || f.state == answered) && p.flags&continues == 0 {
-			return f.state
+		if (f.State == opening || f.State == answered) && p.flags&continues == 0 {
+			return f.State
 		}
 		return closed
 	case p.flags&finishes != 0:
 		switch {
-		case f.state == closed:
+		case f.State == closed:
 			return closed
-		case isOver || f.state == finishing || f.state == clientReset:
+		case isOver || f.State == finishing || f.State == clientReset:
 			return timeWait
 		}
 		return serverFin
 	case p.flags&continues == 0: // a SYN-ACK: it has no older connection
-		if isOver || f.state == established {
-			return f.state
+		if isOver || f.State == established {
+			return f.State
 		}
 		return answered
-	case f.state == opening:
+	case f.State == opening:
 		return answered
 	}
-	return f.state
+	return f.State
 }
 
 // touch records a packet, after which a flow is in a state.
-func (m *model) touch(f *flow, state uint8) {
+func (m *Model) touch(f *Flow, state uint8) {
 	expires := m.now() + lives[state]
-	if state == f.state && expires-f.expires < renew {
+	if state == f.State && expires-f.Expires < renew {
 		return
 	}
-	m.saw.Saw(uint64(f.state)<<8 | uint64(state) | 1<<20)
+	m.saw.Saw(uint64(f.State)<<8 | uint64(state) | 1<<20)
 	was := f.weighs()
-	f.state, f.expires = state, expires
+	f.State, f.Expires = state, expires
 	if is := f.weighs(); is != was && m.alive(f) != nil {
-		m.addConnections(f.server, was, -1)
-		m.addConnections(f.server, is, 1)
+		m.addConnections(f.Server, was, -1)
+		m.addConnections(f.Server, is, 1)
 	}
 }

@@ -1,19 +1,30 @@
-package balancer
+// Package model predicts what the programs of bpf/balancer.c do to each packet: verdict,
+// output, and the state afterwards. It is written from the documentation and shares no
+// code with the programs.
+//
+// A target calls Begin for each case and Packet for each frame, and compares Compare and
+// the exported state with what the programs did.
+//
+// What does not belong here: the programs' maps, which the target reads and compares
+// (balancer); what the agent has written for them (programmed); hashes (hashes) and
+// keyed numbers (cookie); how segments look (segment).
+package model
 
 import (
 	"encoding/binary"
 
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/programmed"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
 // Verdicts of XDP programs (linux/bpf.h).
 const (
 	aborted  = 0
-	drop     = 1
+	Drop     = 1
 	pass     = 2
-	tx       = 3
-	redirect = 4
+	Tx       = 3
+	Redirect = 4
 )
 
 // reason is why a packet was dropped: the C name after DROP_.
@@ -113,24 +124,24 @@ func sctpFlags(chunk byte) flags {
 	return continues
 }
 
-// model is what the programs must do, written from the documentation: one path for every
+// Model is what the programs must do, written from the documentation: one path for every
 // packet, where the programs have several. It stores what they must store.
-type model struct {
-	config *config
+type Model struct {
+	config *programmed.Config
 	routes *packetfuzz.Routes
 	saw    *packetfuzz.Features
-	device *device
+	device *Device
 	ports  map[uint32]bool // devices that packets may be redirected to
 
-	ns uint64
+	Ns uint64
 
 	frame    []byte // unchanged if the packet was not rewritten
 	expected packetfuzz.Expected
-	changed  bool // expected is the output, not frame
-	egress   uint32
-	drops    map[reason]uint64
-	counts   map[uint32]counts // by frontend
-	orphans  int
+	changed  bool // Expected is the output, not frame
+	Egress   uint32
+	Drops    map[reason]uint64
+	counts   map[uint32]traffic // by frontend
+	Orphans  int
 
 	work      oddPacket
 	list      []wire.Endpoint // memory for lists
@@ -139,17 +150,17 @@ type model struct {
 
 	remembered
 	limited
-	fragments map[fragmentKey]*fragment
+	Fragments map[FragmentKey]*Fragment
 	answers   allowance
 	natBits   []byte
 	protecting
 }
 
-type counts struct{ packets, bytes, flows uint64 }
+type traffic struct{ packets, bytes, flows uint64 }
 
-// packet returns the verdict on a frame.
-func (m *model) packet(frame []byte, d *device) int32 {
-	m.frame, m.device, m.changed, m.egress = frame, d, false, 0
+// Packet returns the verdict on a frame.
+func (m *Model) Packet(frame []byte, d *Device) int32 {
+	m.frame, m.device, m.changed, m.Egress = frame, d, false, 0
 	if len(frame) < 14 || !d.takes(frame) {
 		return pass
 	}
@@ -164,17 +175,17 @@ func (m *model) packet(frame []byte, d *device) int32 {
 	return pass
 }
 
-// device is where frames arrive.
-type device struct {
+// Device is where frames arrive.
+type Device struct {
 	name  string
-	index uint32
-	mtu   int
-	macs  [][6]byte // of frames for this host
+	Index uint32
+	MTU   int
+	Macs  [][6]byte // of frames for this host
 }
 
 // takes reports whether a frame is for this host.
-func (d *device) takes(frame []byte) bool {
-	for _, mac := range d.macs {
+func (d *Device) takes(frame []byte) bool {
+	for _, mac := range d.Macs {
 		if [6]byte(frame[:6]) == mac {
 			return true
 		}
@@ -183,13 +194,13 @@ func (d *device) takes(frame []byte) bool {
 }
 
 // drop counts a packet that ends here.
-func (m *model) drop(why reason) int32 {
-	m.drops[why]++
-	return drop
+func (m *Model) drop(why reason) int32 {
+	m.Drops[why]++
+	return Drop
 }
 
 // change starts the expected output.
-func (m *model) change() *packetfuzz.Expected {
+func (m *Model) change() *packetfuzz.Expected {
 	m.expected.Begin(m.frame)
 	m.changed = true
 	return &m.expected
@@ -239,7 +250,7 @@ func readPlain(b []byte, l3 int, v6 bool) (p packet, ok bool) {
 func isMapped(v6 bool, src, dst *wire.Addr) bool { return v6 && (src.Is4() || dst.Is4()) }
 
 // plain handles a packet without a VLAN tag, on the fast path if possible.
-func (m *model) plain(v6 bool) int32 {
+func (m *Model) plain(v6 bool) int32 {
 	p, ok := readPlain(m.frame, 14, v6)
 	if !ok {
 		return m.odd(0)
@@ -247,14 +258,14 @@ func (m *model) plain(v6 bool) int32 {
 	if isMapped(v6, &p.Src, &p.Dst) {
 		return pass
 	}
-	if m.config.exact(&p.Tuple) == nil && m.mayAnswer(&p.Tuple) {
-		if f := m.answered(&p.Tuple); f != nil && f.proxied == nil {
+	if m.config.Exact(&p.Tuple) == nil && m.MayAnswer(&p.Tuple) {
+		if f := m.answered(&p.Tuple); f != nil && f.Proxied == nil {
 			return m.answerPlain(&p, f)
 		}
 	}
-	f, vip := m.config.find(&p.Tuple)
+	f, vip := m.config.Find(&p.Tuple)
 	switch {
-	case !vip && p.Proto == wire.TCP && m.mayAnswer(&p.Tuple):
+	case !vip && p.Proto == wire.TCP && m.MayAnswer(&p.Tuple):
 		return m.protect(14, v6)
 	case !vip:
 		return pass
@@ -264,19 +275,19 @@ func (m *model) plain(v6 bool) int32 {
 		return m.drop(malformed)
 	case p.ttl <= 1:
 		return pass
-	case f.guarded && !m.guard(&p, f, 0):
-		return drop
+	case f.Guarded && !m.guard(&p, f, 0):
+		return Drop
 	}
 	return m.servePlain(&p, f)
 }
 
 // staysHere reports whether the kernel would not forward a packet. It never forwards
 // link-local packets (rt6_need_strict in include/net/ip6_route.h).
-func (m *model) staysHere(src, dst *wire.Addr, v6 bool) bool {
+func (m *Model) staysHere(src, dst *wire.Addr, v6 bool) bool {
 	if v6 && (src[0] == 0xff || src[0] == 0xfe && src[1]&0xc0 == 0x80 || *src == wire.Addr{15: 1}) {
 		return true
 	}
-	switch m.routes.To(m.device.index, v6, *dst).Answer {
+	switch m.routes.To(m.device.Index, v6, *dst).Answer {
 	case packetfuzz.RouteNotForwarded, packetfuzz.RouteForwardingOff:
 		return true
 	}
@@ -284,7 +295,7 @@ func (m *model) staysHere(src, dst *wire.Addr, v6 bool) bool {
 }
 
 // unserved handles a packet to a VIP that belongs to none of its frontends.
-func (m *model) unserved(p *packet, v6 bool) int32 {
+func (m *Model) unserved(p *packet, v6 bool) int32 {
 	if p.ttl <= 1 || m.staysHere(&p.Src, &p.Dst, v6) {
 		return pass
 	}
@@ -292,19 +303,19 @@ func (m *model) unserved(p *packet, v6 bool) int32 {
 }
 
 // servePlain sends a packet to its frontend's backend.
-func (m *model) servePlain(p *packet, f *frontend) int32 {
+func (m *Model) servePlain(p *packet, f *programmed.Frontend) int32 {
 	v6 := !p.Dst.Is4()
 	var c choice
-	if f.stateful {
-		o, verdict := m.stateful(p, f, arrival{asks: func() int32 { return m.ask(p, v6) }, protects: func(*flow) int32 { return m.protect(14, v6) }})
+	if f.Stateful {
+		o, verdict := m.stateful(p, f, arrival{asks: func() int32 { return m.ask(p, v6) }, protects: func(*Flow) int32 { return m.protect(14, v6) }})
 		if o == nil {
 			return verdict
 		}
 		c = m.choiceOf(o)
-		if !c.server.used {
+		if !c.server.Used {
 			return m.drop(noBackend)
 		}
-	} else if f.pressure.guarded && p.concerns() {
+	} else if f.Pressure.Guarded && p.concerns() {
 		return m.protect(14, v6)
 	} else if c = m.choose(p, f); c.server == nil {
 		return m.drop(noBackend)
@@ -315,7 +326,7 @@ func (m *model) servePlain(p *packet, f *frontend) int32 {
 
 // ask hands a packet over to the draining load balancers. The slow path handles it if it
 // is too big.
-func (m *model) ask(p *packet, v6 bool) int32 {
+func (m *Model) ask(p *packet, v6 bool) int32 {
 	list := m.peers()
 	if list == nil {
 		return m.drop(noBackend)

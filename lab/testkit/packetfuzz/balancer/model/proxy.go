@@ -1,7 +1,8 @@
-package balancer
+package model
 
 import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/cookie"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/programmed"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/segment"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
@@ -11,42 +12,42 @@ import (
 
 // proxied is what translates such a connection.
 type proxied struct {
-	cookie, seq     uint32 // the sequence numbers of our SYN-ACK and of the client's SYN
-	options         cookie.Options
+	Cookie, Seq     uint32 // the sequence numbers of our SYN-ACK and of the client's SYN
+	Options         cookie.Options
 	timestamps      bool
-	tsValue, tsEcho uint32 // of the client's ACK
-	shift, tsShift  uint32 // from the backend's numbers to ours
-	scales          byte   // the backend's
-	answered        bool   // the backend has accepted
+	TsValue, TsEcho uint32 // of the client's ACK
+	Shift, TsShift  uint32 // from the backend's numbers to ours
+	Scales          byte   // the backend's
+	Answered        bool   // the backend has accepted
 	plain           bool   // nothing is translated
 }
 
 // isProxied reports whether a flow of the current forwarding mode has translated numbers.
-func (m *model) isProxied(e *flow, f *frontend) bool {
-	return f.nat && e.nat && e.proxied != nil && (e.natPort != 0) == f.full
+func (m *Model) isProxied(e *Flow, f *programmed.Frontend) bool {
+	return f.Nat && e.Nat && e.Proxied != nil && (e.NatPort != 0) == f.Full
 }
 
 // toward returns a client's packet as the backend gets it.
-func (m *model) toward(s *protectedPacket, e *flow) wire.Tuple {
+func (m *Model) toward(s *protectedPacket, e *Flow) wire.Tuple {
 	to := s.Tuple
-	server := m.config.server(e.server)
+	server := m.config.Server(e.Server)
 	to.Dst, to.DPort = server.Addr, m.serverPort(server, s.DPort)
-	if e.natPort != 0 {
-		to.Src, to.SPort = m.own(s.view.V6), e.natPort
+	if e.NatPort != 0 {
+		to.Src, to.SPort = m.own(s.view.V6), e.NatPort
 	}
 	return to
 }
 
 // openServer sends the backend a SYN with the client's options, in place of a packet.
-func (m *model) openServer(s *protectedPacket, e *flow) int32 {
-	p := e.proxied
-	out := &segment.Segment{Flags: segment.SYN, Seq: p.seq, Window: 0xffff, Options: p.options, Timestamps: p.timestamps, TSValue: p.tsValue}
+func (m *Model) openServer(s *protectedPacket, e *Flow) int32 {
+	p := e.Proxied
+	out := &segment.Segment{Flags: segment.SYN, Seq: p.Seq, Window: 0xffff, Options: p.Options, Timestamps: p.timestamps, TSValue: p.TsValue}
 	to := m.toward(s, e)
 	return m.leaveBuilt(s, out, &to, m.wayTo(&to.Dst))
 }
 
 // leaveBuilt sends a segment, in place of a packet, on its way.
-func (m *model) leaveBuilt(s *protectedPacket, out *segment.Segment, to *wire.Tuple, w way) int32 {
+func (m *Model) leaveBuilt(s *protectedPacket, out *segment.Segment, to *wire.Tuple, w way) int32 {
 	if w.kind == nowhere {
 		return m.drop(noRoute)
 	}
@@ -60,9 +61,9 @@ func (m *model) leaveBuilt(s *protectedPacket, out *segment.Segment, to *wire.Tu
 }
 
 // proxyForth handles a client's packet.
-func (m *model) proxyForth(s *protectedPacket, e *flow) int32 {
-	p := e.proxied
-	if !p.answered {
+func (m *Model) proxyForth(s *protectedPacket, e *Flow) int32 {
+	p := e.Proxied
+	if !p.Answered {
 		return m.openServer(s, e)
 	}
 	to := m.toward(s, e)
@@ -76,14 +77,14 @@ func (m *model) proxyForth(s *protectedPacket, e *flow) int32 {
 	m.sent(e, &s.packet, true)
 	on := &sending{packet: &s.packet, view: &s.view}
 	if !p.plain {
-		on.change = &segment.Shift{Ack: -p.shift, SACK: -p.shift, TSEcho: -p.tsShift}
+		on.change = &segment.Shift{Ack: -p.Shift, SACK: -p.Shift, TSEcho: -p.TsShift}
 	}
 	m.rewrite(on, to, nil, 0, w, false)
 	return m.leave(w)
 }
 
 // proxyBack handles a backend's packet.
-func (m *model) proxyBack(s *protectedPacket, e *flow) int32 {
+func (m *Model) proxyBack(s *protectedPacket, e *Flow) int32 {
 	switch {
 	case s.malformed:
 		return m.drop(malformed)
@@ -91,22 +92,22 @@ func (m *model) proxyBack(s *protectedPacket, e *flow) int32 {
 		return m.drop(ttlExpired)
 	}
 	m.came(e, &s.packet)
-	in, p := &s.segment, e.proxied
+	in, p := &s.segment, e.Proxied
 	accepts := in.Flags&segment.SYN != 0 && in.Flags&segment.ACK != 0
-	m.saw.Saw(uint64(in.Flags&0x17)<<2 | boolBit(p.answered)<<1 | boolBit(p.plain) | 6<<20)
+	m.saw.Saw(uint64(in.Flags&0x17)<<2 | boolBit(p.Answered)<<1 | boolBit(p.plain) | 6<<20)
 	switch {
-	case accepts && in.Ack != p.seq+1: // to a SYN of the client itself
-		p.plain, p.answered = true, true
+	case accepts && in.Ack != p.Seq+1: // to a SYN of the client itself
+		p.plain, p.Answered = true, true
 		return m.shiftBack(s, e)
-	case accepts && p.answered:
+	case accepts && p.Answered:
 		return m.answerWith(s, p.completes(in))
 	case accepts:
 		p.learn(in)
 		return m.sendBuiltBack(s, e, p.opensWindow(in))
-	case p.answered:
+	case p.Answered:
 		return m.shiftBack(s, e)
 	case in.Flags&segment.RST != 0:
-		return m.sendBuiltBack(s, e, &segment.Segment{Flags: segment.RST | segment.ACK, Seq: p.cookie + 1, Ack: p.seq + 1})
+		return m.sendBuiltBack(s, e, &segment.Segment{Flags: segment.RST | segment.ACK, Seq: p.Cookie + 1, Ack: p.Seq + 1})
 	}
 	return m.answerWith(s, &segment.Segment{Flags: segment.RST, Seq: in.Ack}) // an older connection
 }
@@ -120,55 +121,55 @@ func boolBit(b bool) uint64 {
 
 // learn takes the numbers of the backend's SYN-ACK.
 func (p *proxied) learn(in *segment.Segment) {
-	p.answered = true
-	p.shift = p.cookie - in.Seq
+	p.Answered = true
+	p.Shift = p.Cookie - in.Seq
 	if in.Timestamps {
-		p.tsShift = p.tsEcho - in.TSValue
+		p.TsShift = p.TsEcho - in.TSValue
 	}
 	if in.Options.Scale != cookie.NoScale {
-		p.scales = in.Options.Scale
+		p.Scales = in.Options.Scale
 	}
 }
 
 // opensWindow is what the client gets for the backend's SYN-ACK.
 func (p *proxied) opensWindow(in *segment.Segment) *segment.Segment {
 	window := in.Window // never scaled in a SYN-ACK
-	if p.options.Scale != cookie.NoScale {
+	if p.Options.Scale != cookie.NoScale {
 		window >>= ownScale
 	}
 	return &segment.Segment{
-		Flags: segment.ACK, Seq: p.cookie + 1, Ack: p.seq + 1, Window: window,
-		Timestamps: p.timestamps, TSValue: p.tsEcho, TSEcho: p.tsValue,
+		Flags: segment.ACK, Seq: p.Cookie + 1, Ack: p.Seq + 1, Window: window,
+		Timestamps: p.timestamps, TSValue: p.TsEcho, TSEcho: p.TsValue,
 	}
 }
 
 // completes is the answer to a repeated SYN-ACK of the backend.
 func (p *proxied) completes(in *segment.Segment) *segment.Segment {
 	return &segment.Segment{
-		Flags: segment.ACK, Seq: p.seq + 1, Ack: in.Seq + 1, Window: 0xffff >> ownScale,
-		Timestamps: in.Timestamps, TSValue: p.tsValue, TSEcho: in.TSValue,
+		Flags: segment.ACK, Seq: p.Seq + 1, Ack: in.Seq + 1, Window: 0xffff >> ownScale,
+		Timestamps: in.Timestamps, TSValue: p.TsValue, TSEcho: in.TSValue,
 	}
 }
 
 // window converts a backend's window.
 func (p *proxied) window(n uint16) uint16 {
-	if p.options.Scale == cookie.NoScale {
+	if p.Options.Scale == cookie.NoScale {
 		return n
 	}
-	return uint16(min(uint32(n)<<p.scales>>ownScale, 0xffff))
+	return uint16(min(uint32(n)<<p.Scales>>ownScale, 0xffff))
 }
 
 // shiftBack sends a backend's packet to the client.
-func (m *model) shiftBack(s *protectedPacket, e *flow) int32 {
+func (m *Model) shiftBack(s *protectedPacket, e *Flow) int32 {
 	on := &sending{packet: &s.packet, view: &s.view, plain: true, change: &segment.Shift{}}
-	if p := e.proxied; !p.plain {
-		on.change = &segment.Shift{Seq: p.shift, TSValue: p.tsShift, Window: p.window}
+	if p := e.Proxied; !p.plain {
+		on.change = &segment.Shift{Seq: p.Shift, TSValue: p.TsShift, Window: p.window}
 	}
 	return m.sendBack(on, e)
 }
 
 // sendBuiltBack sends a segment to the client in place of a backend's packet.
-func (m *model) sendBuiltBack(s *protectedPacket, e *flow, out *segment.Segment) int32 {
+func (m *Model) sendBuiltBack(s *protectedPacket, e *Flow, out *segment.Segment) int32 {
 	to := e.Tuple.Turned()
 	w, _ := m.wayBack(&sending{packet: &s.packet}, &to.Dst)
 	return m.leaveBuilt(s, out, &to, w)
