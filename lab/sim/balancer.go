@@ -184,7 +184,7 @@ func (n *Net[T]) member(b *balancer[T], s Weighted) ring.Member {
 // moment returns the simulated time in the form that rings use. The start counts as
 // "always there".
 func (n *Net[T]) moment() time.Time {
-	if n.q.now == 0 {
+	if n.q.Now == 0 {
 		return time.Time{}
 	}
 	return time.Unix(0, int64(n.Now()*1e9))

@@ -7,7 +7,7 @@ import "fmt"
 // Revive, Cut, Restore, Reroute. An error ends the run.
 func (n *Net[T]) Do(at float64, what func() error) {
 	n.changes = append(n.changes, what)
-	n.q.at(max(n.q.now, n.span(at)), n.q.reserve(), event{kind: change, what: int32(len(n.changes) - 1)})
+	n.q.At(max(n.q.Now, n.span(at)), n.q.Reserve(), event{kind: change, what: int32(len(n.changes) - 1)})
 }
 
 // Kill fails a server, a load balancer, a router or a switch from now on. The packets
@@ -82,7 +82,7 @@ func (n *Net[T]) Restore(of Line) error {
 	}
 	for i := 2 * of; i < 2*of+2; i++ {
 		l := &n.links[i]
-		l.cut, l.limit, l.free, l.ticket = false, l.uncut, n.q.now, n.q.turn
+		l.cut, l.limit, l.free, l.ticket = false, l.uncut, n.q.Now, n.q.Turn
 	}
 	return nil
 }

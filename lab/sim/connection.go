@@ -90,11 +90,11 @@ func (n *Net[T]) Connections(c Connections) Node {
 	k.target, k.done, k.special = c.To, c.Done, true
 	k.users = &users[T]{Connections: c, random: n.newStream(uint32(id)), timeWait: n.span(timeWait)}
 	for i := range max(0, c.Retries) + 1 {
-		k.users.patience = append(k.users.patience, n.q.lane(n.span(c.Patience*float64(uint64(1)<<min(i, 30)))))
+		k.users.patience = append(k.users.patience, n.q.Lane(n.span(c.Patience*float64(uint64(1)<<min(i, 30)))))
 	}
 	k.load = c.Load
 	if lead := n.lead(c.Load, k.users.random); lead >= 0 {
-		n.q.at(n.span(c.Start+lead), n.q.reserve(), event{kind: userComes, who: id})
+		n.q.At(n.span(c.Start+lead), n.q.Reserve(), event{kind: userComes, who: id})
 	}
 	return id
 }
@@ -109,7 +109,7 @@ func (n *Net[T]) userComes(id Node) {
 	k.number++
 	f := n.freePort(id)
 	c := &n.conns[f]
-	c.phase, c.left, c.size, c.since = opening, int32(k.users.Requests), bytes(r.Size), n.q.now
+	c.phase, c.left, c.size, c.since = opening, int32(k.users.Requests), bytes(r.Size), n.q.Now
 	c.total = int32(max(1, r.Replies))
 	if r.Size > 0 {
 		c.total = int32(max(1, (r.Size+n.config.PacketBytes-1)/n.config.PacketBytes))
@@ -117,7 +117,7 @@ func (n *Net[T]) userComes(id Node) {
 	k.Opened++
 	n.exchange(f, c)
 	if r.Wait >= 0 {
-		n.q.at(n.q.now+n.span(r.Wait), n.q.reserve(), event{kind: userComes, who: id})
+		n.q.At(n.q.Now+n.span(r.Wait), n.q.Reserve(), event{kind: userComes, who: id})
 	}
 }
 
@@ -125,7 +125,7 @@ func (n *Net[T]) userComes(id Node) {
 func (n *Net[T]) freePort(id Node) int32 {
 	u := n.nodes[id].users
 	if u.resting.len() > 0 {
-		if f := u.resting.first(); n.conns[f].since+u.timeWait <= n.q.now {
+		if f := u.resting.first(); n.conns[f].since+u.timeWait <= n.q.Now {
 			return u.resting.pop()
 		}
 	}
@@ -152,7 +152,7 @@ func (n *Net[T]) ask(f int32, c *conn[T]) {
 	p := n.pool.take()
 	n.pool.made++
 	k.Sent++
-	q := packet[T]{born: n.q.now, client: id, to: k.target, flow: f, size: controlBytes, replies: 1, via: none, held: 1}
+	q := packet[T]{born: n.q.Now, client: id, to: k.target, flow: f, size: controlBytes, replies: 1, via: none, held: 1}
 	e := extra{number: c.exchange, vip: none}
 	switch c.phase {
 	case opening:
@@ -170,7 +170,7 @@ func (n *Net[T]) ask(f int32, c *conn[T]) {
 	n.pool.all[p] = q
 	*n.pool.extra(p) = e
 	c.turn++
-	n.q.after(k.users.patience[c.retries], event{kind: again, who: f, turn: c.turn})
+	n.q.After(k.users.patience[c.retries], event{kind: again, who: f, turn: c.turn})
 	n.forward(id, p)
 }
 
@@ -182,7 +182,7 @@ func (n *Net[T]) again(f int32, turn uint32) {
 	}
 	k := &n.nodes[n.flows[f].client]
 	if c.phase == thinking {
-		c.phase, c.since = asking, n.q.now
+		c.phase, c.since = asking, n.q.Now
 		n.exchange(f, c)
 		return
 	}
@@ -225,7 +225,7 @@ func (n *Net[T]) answered(id int32) {
 func (n *Net[T]) part(f int32, c *conn[T], k *node[T]) {
 	switch {
 	case c.next >= c.total:
-		seconds := float64(n.q.now-c.since) / n.second
+		seconds := float64(n.q.Now-c.since) / n.second
 		k.Answers++
 		k.Delay += seconds
 		if k.done != nil {
@@ -249,15 +249,15 @@ func (n *Net[T]) proceed(f int32, c *conn[T], k *node[T]) {
 		c.phase = thinking
 		c.turn++
 		pause := n.span(k.users.Think(k.users.random))
-		n.q.at(n.q.now+pause, n.q.reserve(), event{kind: again, who: f, turn: c.turn})
+		n.q.At(n.q.Now+pause, n.q.Reserve(), event{kind: again, who: f, turn: c.turn})
 	default:
-		c.since = n.q.now
+		c.since = n.q.Now
 		n.exchange(f, c)
 	}
 }
 
 func (n *Net[T]) ended(f int32, c *conn[T], k *node[T]) {
-	c.phase, c.since = over, n.q.now
+	c.phase, c.since = over, n.q.Now
 	c.turn++
 	k.users.resting.push(f)
 }

@@ -116,7 +116,7 @@ func (n *Net[T]) note(c Cause, at Node) {
 		return
 	}
 	if k.firstLoss < 0 {
-		k.firstLoss = n.q.now
+		k.firstLoss = n.q.Now
 	}
 }
 

@@ -73,10 +73,10 @@ type shared[T Time] struct {
 type frameTime struct{ bytes, lane int32 }
 
 func (n *Net[T]) newLAN(rate, delay float64) lan[T] {
-	link := n.q.lane(n.span(delay))
+	link := n.q.Lane(n.span(delay))
 	return lan[T]{
-		rate: rate, up: link, down: link, tau: n.q.lane(n.span(firstBitTime)),
-		gap: n.q.lane(n.bits(8*gapBytes, rate)), jam: n.q.lane(n.bits(8*jamBytes, rate)),
+		rate: rate, up: link, down: link, tau: n.q.Lane(n.span(firstBitTime)),
+		gap: n.q.Lane(n.bits(8*gapBytes, rate)), jam: n.q.Lane(n.bits(8*jamBytes, rate)),
 	}
 }
 
@@ -87,7 +87,7 @@ func (n *Net[T]) frameLane(l *lan[T], bytes int32) int32 {
 			return f.lane
 		}
 	}
-	lane := n.q.lane(n.bits(8*max(frameLeast, int(bytes)+frameHeader), l.rate))
+	lane := n.q.Lane(n.bits(8*max(frameLeast, int(bytes)+frameHeader), l.rate))
 	l.sizes = append(l.sizes, frameTime{bytes, lane})
 	return lane
 }
@@ -125,8 +125,8 @@ func (n *Net[T]) transmit(l *lan[T], st *station, who int32) {
 	l.turns++
 	st.send = l.turns
 	n.pool.all[st.held].held++ // held by the medium
-	n.q.after(l.tau, event{kind: firstBit, who: who, what: st.held})
-	n.q.after(n.frameLane(l, n.pool.all[st.held].size), event{kind: sent, who: who, turn: st.send})
+	n.q.After(l.tau, event{kind: firstBit, who: who, what: st.held})
+	n.q.After(n.frameLane(l, n.pool.all[st.held].size), event{kind: sent, who: who, turn: st.send})
 }
 
 // sent handles the end of a frame at its sender, independent of its receivers.
@@ -143,7 +143,7 @@ func (n *Net[T]) sent(who int32, turn uint32) {
 // startGap starts the gap of a station. Stations that start theirs at the same event
 // share one timer.
 func (n *Net[T]) startGap(l *lan[T], i int, who, lane int32, with *shared[T]) {
-	if with.at != n.q.turn || with.turn == 0 {
+	if with.at != n.q.Turn || with.turn == 0 {
 		n.shareGap(l, who, lane, with)
 	}
 	l.stations[i].gap, l.gapEnds[i] = with.turn, with.end
@@ -151,8 +151,8 @@ func (n *Net[T]) startGap(l *lan[T], i int, who, lane int32, with *shared[T]) {
 
 func (n *Net[T]) shareGap(l *lan[T], who, lane int32, with *shared[T]) {
 	l.turns++
-	*with = shared[T]{n.q.turn, l.turns, n.q.now + n.q.lanes[lane].delay}
-	n.q.after(lane, event{kind: gapEnd, who: who, turn: l.turns})
+	*with = shared[T]{n.q.Turn, l.turns, n.q.Now + n.q.Delay(lane)}
+	n.q.After(lane, event{kind: gapEnd, who: who, turn: l.turns})
 }
 
 // gapEnd ends a gap at all stations that still have it. who is the first that started it.
@@ -202,7 +202,7 @@ func (n *Net[T]) firstBit(who, p int32) {
 		if turn == 0 {
 			l.turns++
 			turn = l.turns
-			n.q.after(n.frameLane(l, n.pool.all[p].size), event{kind: received, who: at, what: p, turn: turn})
+			n.q.After(n.frameLane(l, n.pool.all[p].size), event{kind: received, who: at, what: p, turn: turn})
 		}
 		st.mode, st.receive, st.wanted = receiving, turn, st.node == to
 	}
@@ -216,7 +216,7 @@ func (n *Net[T]) firstBit(who, p int32) {
 func (n *Net[T]) interrupt(l *lan[T], i int, who int32, to Node) bool {
 	st := &l.stations[i]
 	if st.gap != 0 {
-		if l.gapEnds[i]-n.q.now > n.rounding {
+		if l.gapEnds[i]-n.q.Now > n.rounding {
 			if st.node == to {
 				n.note(silent, to)
 			}
@@ -257,8 +257,8 @@ func (n *Net[T]) collide(l *lan[T], i int, who int32) {
 	}
 	st.retry = true
 	slots := n.random.Below(1 << min(st.attempts, backoffMost))
-	pause := T(T(slots)*n.bits(8*slotBytes, l.rate)) + n.q.lanes[l.jam].delay
-	n.q.at(n.q.now+pause, n.q.reserve(), event{kind: retry, who: who})
+	pause := T(T(slots)*n.bits(8*slotBytes, l.rate)) + n.q.Delay(l.jam)
+	n.q.At(n.q.Now+pause, n.q.Reserve(), event{kind: retry, who: who})
 	l.longGaps = shared[T]{} // without a slot, the backoff ends between this gap and the next station's
 }
 
@@ -284,7 +284,7 @@ func (n *Net[T]) received(who, p int32, turn uint32) {
 		if st.wanted {
 			delivered = true
 			n.pool.all[p].reached = true
-			n.q.after(l.up, event{kind: arrival, who: st.node, what: p})
+			n.q.After(l.up, event{kind: arrival, who: st.node, what: p})
 		}
 		n.startGap(l, i, who+int32(i-first), l.gap, &l.shortGaps)
 	}

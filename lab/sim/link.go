@@ -50,14 +50,14 @@ func (n *Net[T]) passage(id, bytes int32) passage[T] {
 		}
 	}
 	all, most := l.onWire(int(bytes))
-	l.sizes = append(l.sizes, passage[T]{bytes, n.bits(8*all, l.rate), n.q.lane(n.bits(8*most, l.rate) + l.delay)})
+	l.sizes = append(l.sizes, passage[T]{bytes, n.bits(8*all, l.rate), n.q.Lane(n.bits(8*most, l.rate) + l.delay)})
 	return l.sizes[len(l.sizes)-1]
 }
 
 // send sends a packet on a link, or queues it.
 func (n *Net[T]) send(id, p int32) {
 	l := &n.links[id]
-	if n.q.now > l.free || n.q.now == l.free && n.q.turn >= l.ticket {
+	if n.q.Now > l.free || n.q.Now == l.free && n.q.Turn >= l.ticket {
 		n.serialise(id, p)
 		return
 	}
@@ -72,15 +72,15 @@ func (n *Net[T]) send(id, p int32) {
 	l.queue.push(p)
 	if !l.asked {
 		l.asked = true
-		n.q.at(l.free, l.ticket, event{kind: lineFree, who: id})
+		n.q.At(l.free, l.ticket, event{kind: lineFree, who: id})
 	}
 }
 
 func (n *Net[T]) serialise(id, p int32) {
 	l := &n.links[id]
 	its := n.passage(l.line, n.pool.all[p].size)
-	n.q.after(its.lane, event{kind: arrival, who: l.to, what: p})
-	l.free, l.ticket = n.q.now+its.takes, n.q.reserve()
+	n.q.After(its.lane, event{kind: arrival, who: l.to, what: p})
+	l.free, l.ticket = n.q.Now+its.takes, n.q.Reserve()
 }
 
 // lineFree sends the first packet of the queue.
@@ -90,12 +90,12 @@ func (n *Net[T]) lineFree(id int32) {
 	case l.queue.len() == 0: // flushed
 		l.asked = false
 		return
-	case n.q.now < l.free: // cut and restored meanwhile
-		n.q.at(l.free, l.ticket, event{kind: lineFree, who: id})
+	case n.q.Now < l.free: // cut and restored meanwhile
+		n.q.At(l.free, l.ticket, event{kind: lineFree, who: id})
 		return
 	}
 	n.serialise(id, l.queue.pop())
 	if l.asked = l.queue.len() > 0; l.asked {
-		n.q.at(l.free, l.ticket, event{kind: lineFree, who: id})
+		n.q.At(l.free, l.ticket, event{kind: lineFree, who: id})
 	}
 }

@@ -4,7 +4,14 @@
 // same result on any machine.
 package sim
 
-import "math"
+import (
+	"math"
+
+	"github.com/fairlead/fairlead/lab/sim/eventqueue"
+)
+
+// Time is a point in time or a duration in simulated time.
+type Time = eventqueue.Time
 
 // Seconds is the clock of ns-2. Sums are rounded as in ns-2, and rounding determines the
 // order of events.
@@ -34,7 +41,7 @@ type Net[T Time] struct {
 	config   Config
 	second   float64 // one second in units of T
 	rounding T       // the maximum rounding error of sums of times
-	q        queue[T]
+	q        eventqueue.Queue[T, event]
 	random   *Stream
 	pool     pool[T]
 	nodes    []node[T]
@@ -85,7 +92,7 @@ func (n *Net[T]) span(seconds float64) T {
 func (n *Net[T]) bits(count int, rate float64) T { return n.span(float64(count) / rate) }
 
 // Now returns the simulated time, in seconds.
-func (n *Net[T]) Now() float64 { return float64(n.q.now) / n.second }
+func (n *Net[T]) Now() float64 { return float64(n.q.Now) / n.second }
 
 // kind is the kind of an event.
 type kind uint8
@@ -109,6 +116,13 @@ const (
 	change
 )
 
+// event is a scheduled event. The meaning of who, what and turn depends on its kind.
+type event struct {
+	kind      kind
+	who, what int32
+	turn      uint32
+}
+
 // Run runs until the given time, in seconds from the beginning. It may be called again
 // with a later time.
 func (n *Net[T]) Run(until float64) error {
@@ -121,12 +135,12 @@ func (n *Net[T]) Run(until float64) error {
 	}
 	end := n.span(until)
 	for {
-		e, ok := n.q.next(end)
+		e, ok := n.q.Next(end)
 		if !ok {
 			break
 		}
-		if n.q.now >= n.binEnd {
-			n.closeBins(n.q.now)
+		if n.q.Now >= n.binEnd {
+			n.closeBins(n.q.Now)
 		}
 		switch e.kind {
 		case clientSends:
@@ -174,7 +188,7 @@ func (n *Net[T]) happenToo(e event) {
 		n.bucketsDue(e.who, e.what, e.turn)
 	case change:
 		if n.failed = n.changes[e.what](); n.failed != nil {
-			n.q.clear() // stop the run
+			n.q.Clear() // stop the run
 		}
 	}
 }

@@ -81,12 +81,12 @@ func (n *Net[T]) Client(c Client) Node {
 	id, k := n.add(c.Name, clientNode)
 	k.target, k.load, k.done, k.special = c.To, c.Load, c.Done, c.Done != nil
 	if c.Load == nil {
-		k.lane = n.q.lane(n.span(c.Every))
+		k.lane = n.q.Lane(n.span(c.Every))
 	}
 	k.flow = n.flowOf(id, 0)
 	start := c.Start + n.lead(c.Load, n.random)
 	if start >= c.Start {
-		n.q.at(n.span(start), n.q.reserve(), event{kind: clientSends, who: id})
+		n.q.At(n.span(start), n.q.Reserve(), event{kind: clientSends, who: id})
 	}
 	return id
 }
@@ -108,11 +108,11 @@ func (n *Net[T]) clientSends(id Node) {
 	p := n.pool.take()
 	n.pool.made++
 	k.Sent++
-	n.pool.all[p] = packet[T]{born: n.q.now, client: id, to: k.target, flow: k.flow,
+	n.pool.all[p] = packet[T]{born: n.q.Now, client: id, to: k.target, flow: k.flow,
 		size: int32(n.config.PacketBytes), replies: 1, via: none, held: 1}
 	if k.load == nil {
 		n.forward(id, p)
-		n.q.after(k.lane, event{kind: clientSends, who: id})
+		n.q.After(k.lane, event{kind: clientSends, who: id})
 		return
 	}
 	r := k.load.Next(int(k.number), n.random)
@@ -127,7 +127,7 @@ func (n *Net[T]) clientSends(id Node) {
 	}
 	n.forward(id, p)
 	if r.Wait >= 0 {
-		n.q.at(n.q.now+n.span(r.Wait), n.q.reserve(), event{kind: clientSends, who: id})
+		n.q.At(n.q.Now+n.span(r.Wait), n.q.Reserve(), event{kind: clientSends, who: id})
 	}
 }
 
@@ -156,7 +156,7 @@ func (n *Net[T]) arrive(at Node, p int32) {
 		n.take(at, p)
 	default:
 		k.Got++
-		k.Delay += float64(n.q.now-packet.born) / n.second
+		k.Delay += float64(n.q.Now-packet.born) / n.second
 		n.pool.consume(p)
 	}
 }
@@ -183,7 +183,7 @@ func (n *Net[T]) pass(at Node, k *node[T], p int32) bool {
 			packet.to = at
 		}
 		if k.done != nil {
-			k.done(float64(n.q.now-packet.born) / n.second)
+			k.done(float64(n.q.Now-packet.born) / n.second)
 		}
 		return true
 	}

@@ -43,7 +43,7 @@ func (n *Net[T]) start(at Node, p int32) {
 	if q := &n.pool.all[p]; b != nil && b.chains != nil && (q.to == at || b.serves(q.to)) {
 		takes += float64(b.chains.Looks * float64(n.walk(b, q.flow)))
 	}
-	n.q.at(n.q.now+n.span(takes), n.q.reserve(), event{kind: processed, who: at, what: p, turn: c.turn})
+	n.q.At(n.q.Now+n.span(takes), n.q.Reserve(), event{kind: processed, who: at, what: p, turn: c.turn})
 }
 
 // processed handles a packet that a core has completed.

@@ -29,7 +29,7 @@ func (n *Net[T]) rebalance(at, vip Node, g *group[T]) {
 	g.shares = resilient.NewShares(hops, g.weights(), len(g.table), func(i int) Node { return g.table[i].hop })
 	uneven := g.shares.Uneven()
 	if uneven && !g.timers.uneven {
-		g.timers.since = n.q.now
+		g.timers.since = n.q.Now
 	}
 	g.timers.uneven = uneven
 	n.upkeep(at, vip, g)
@@ -49,11 +49,11 @@ func (n *Net[T]) upkeep(at, vip Node, g *group[T]) {
 			continue
 		}
 		if !gone {
-			when := t.idlePoint(b, n.q.now)
+			when := t.idlePoint(b, n.q.Now)
 			if t.unbalanced > 0 {
 				when = min(when, t.since+t.unbalanced)
 			}
-			if when > n.q.now {
+			if when > n.q.Now {
 				if !pending || when < due {
 					due, pending = when, true
 				}
@@ -61,11 +61,11 @@ func (n *Net[T]) upkeep(at, vip Node, g *group[T]) {
 			}
 		}
 		b.hop = g.shares.Move(b.hop, none)
-		b.used, b.migrated = n.q.now, n.q.now
+		b.used, b.migrated = n.q.Now, n.q.Now
 	}
 	t.uneven = g.shares.Uneven()
 	if pending && t.uneven {
-		n.q.at(due, n.q.reserve(), event{kind: bucketsDue, who: at, what: vip, turn: t.turn})
+		n.q.At(due, n.q.Reserve(), event{kind: bucketsDue, who: at, what: vip, turn: t.turn})
 	}
 }
 

@@ -112,7 +112,7 @@ func (n *Net[T]) checkWays() error {
 		k := &n.nodes[i]
 		switch {
 		case k.role == clientNode:
-			if k.load == nil && n.q.lanes[k.lane].delay <= 0 {
+			if k.load == nil && n.q.Delay(k.lane) <= 0 {
 				return fmt.Errorf("client %s: has no span between two requests: give it Every above 0, or a Load", k.name)
 			}
 			if n.nodes[k.target].role == routerNode {
@@ -231,5 +231,5 @@ func (n *Net[T]) forward(at Node, p int32) {
 		return
 	}
 	k.hop = h.next
-	n.q.after(n.lans[h.station>>16].down, event{kind: enqueue, who: h.station, what: p})
+	n.q.After(n.lans[h.station>>16].down, event{kind: enqueue, who: h.station, what: p})
 }

@@ -151,7 +151,7 @@ func (n *Net[T]) hop(g *group[T], hash uint32) Node {
 		return g.Hops[len(g.Hops)-1].Node
 	}
 	b := &g.table[hash%uint32(len(g.table))]
-	b.used = n.q.now
+	b.used = n.q.Now
 	return b.hop
 }
 

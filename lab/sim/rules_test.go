@@ -35,7 +35,7 @@ func (e ether) send(when Nanoseconds, from, to, bytes int) {
 	p := e.pool.take()
 	e.pool.made++
 	e.pool.all[p] = packet[Nanoseconds]{to: Node(to), hop: Node(to), size: int32(bytes), held: 1}
-	e.q.at(when, e.q.reserve(), event{kind: enqueue, who: e.at(from), what: p})
+	e.q.At(when, e.q.Reserve(), event{kind: enqueue, who: e.at(from), what: p})
 }
 
 // got checks that a node receives its n-th packet at the given time, and not before.

@@ -53,7 +53,7 @@ func (n *Net[T]) work(at Node, p int32) {
 	if s.Speed > 0 {
 		takes += float64(float64(n.pool.extra(p).asks) / s.Speed)
 	}
-	n.q.at(n.q.now+n.span(takes), n.q.reserve(), event{kind: served, who: at, what: p, turn: s.turn})
+	n.q.At(n.q.Now+n.span(takes), n.q.Reserve(), event{kind: served, who: at, what: p, turn: s.turn})
 }
 
 func (n *Net[T]) served(at Node, p int32, turn uint32) {

@@ -48,7 +48,7 @@ func (n *Net[T]) newTable(t *table[T], c Balancer) {
 	}
 	for s, seconds := range [states]float64{c.Timeout, or(c.Timeouts.SYN, 60), or(c.Timeouts.Established, 900), or(c.Timeouts.FIN, 120)} {
 		if t.timeouts[s] = n.span(seconds); t.timeouts[s] > 0 {
-			t.lanes[s] = n.q.lane(t.timeouts[s])
+			t.lanes[s] = n.q.Lane(t.timeouts[s])
 		}
 	}
 }
@@ -66,7 +66,7 @@ func (n *Net[T]) remembered(at Node, b *balancer[T], p *packet[T]) ring.ID {
 		}
 		n.turnTo(at, &b.table, i, s)
 	}
-	c.last = n.q.now
+	c.last = n.q.Now
 	return c.id
 }
 
@@ -78,7 +78,7 @@ func (n *Net[T]) turnTo(at Node, t *table[T], i int32, to state) {
 	}
 	if t.timeouts[to] < t.timeouts[c.state] {
 		c.turn++
-		n.q.after(t.lanes[to], event{kind: expiry, who: at, what: i, turn: c.turn})
+		n.q.After(t.lanes[to], event{kind: expiry, who: at, what: i, turn: c.turn})
 	}
 	c.state = to
 }
@@ -86,7 +86,7 @@ func (n *Net[T]) turnTo(at Node, t *table[T], i int32, to state) {
 // remember adds a flow with its server.
 func (n *Net[T]) remember(at Node, b *balancer[T], p *packet[T], id ring.ID) {
 	t := &b.table
-	c := remembered[T]{flow: p.flow, id: id, last: n.q.now, back: p.via, state: stateOf[p.carries]}
+	c := remembered[T]{flow: p.flow, id: id, last: n.q.Now, back: p.via, state: stateOf[p.carries]}
 	i := int32(len(t.entries))
 	if last := len(t.free) - 1; last >= 0 {
 		i, t.free = t.free[last], t.free[:last]
@@ -106,7 +106,7 @@ func (n *Net[T]) remember(at Node, b *balancer[T], p *packet[T], id ring.ID) {
 		b.chains.link(i, n.bucketOf(b, p.flow))
 	}
 	if t.timeouts[c.state] > 0 {
-		n.q.after(t.lanes[c.state], event{kind: expiry, who: at, what: i, turn: c.turn})
+		n.q.After(t.lanes[c.state], event{kind: expiry, who: at, what: i, turn: c.turn})
 	}
 }
 
@@ -117,8 +117,8 @@ func (n *Net[T]) expire(at Node, i int32, turn uint32) {
 	if c.turn != turn {
 		return
 	}
-	if end := c.last + b.timeouts[c.state]; end > n.q.now {
-		n.q.at(end, n.q.reserve(), event{kind: expiry, who: at, what: i, turn: turn})
+	if end := c.last + b.timeouts[c.state]; end > n.q.Now {
+		n.q.At(end, n.q.Reserve(), event{kind: expiry, who: at, what: i, turn: turn})
 		return
 	}
 	b.forget(i)
@@ -159,7 +159,7 @@ func (n *Net[T]) bringBack(at Node, p int32) {
 		return
 	}
 	c := &b.entries[b.by[packet.flow]-1]
-	c.last = n.q.now
+	c.last = n.q.Now
 	if packet.to = c.back; c.back == none {
 		packet.to = packet.client
 	}

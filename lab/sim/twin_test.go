@@ -112,7 +112,7 @@ func TestChoicesAreADataPlanes(t *testing.T) {
 					if i%100 != 99 {
 						continue
 					}
-					w.q.now += 1e9
+					w.q.Now += 1e9
 					if err := w.SetServers(w.lb, w.some()); err != nil {
 						t.Fatal(err)
 					}

@@ -1,17 +1,8 @@
-package sim
-
-import "github.com/fairlead/fairlead/lab/sim/eventqueue"
+package eventqueue
 
 // Time is a point in time or a duration in simulated time: seconds as floating point (the
 // clock of ns-2, whose rounding decides ties), or integer nanoseconds.
 type Time interface{ ~float64 | ~int64 }
-
-// event is a scheduled event. The meaning of who, what and turn depends on its kind.
-type event struct {
-	kind      kind
-	who, what int32
-	turn      uint32
-}
 
 // head is the position of the first event of a lane.
 type head[T Time] struct {
@@ -22,51 +13,51 @@ type head[T Time] struct {
 
 // lane contains events that are scheduled with the same delay, and therefore become due
 // in the order in which they were scheduled.
-type lane[T Time] struct {
+type lane[T Time, E any] struct {
 	delay      T
-	ring       []eventqueue.Entry[T, event] // its length is a power of two
-	head, tail int                          // ever increasing
+	ring       []Entry[T, E] // its length is a power of two
+	head, tail int           // ever increasing
 }
 
 // lanesMost is the maximum number of delays with lanes. More distinct delays are hardly
 // constants.
 const lanesMost = 32
 
-// queue contains the pending events. Nearly all delays in a network are one of a few
+// Queue contains the pending events. Nearly all delays in a network are one of a few
 // constants, so it consists of a few FIFOs with sorted heads, and a heap for the events
 // without a lane.
-type queue[T Time] struct {
-	now   T
-	turn  uint64 // the seq of the current event
+type Queue[T Time, E any] struct {
+	Now   T
+	Turn  uint64 // the seq of the current event
 	seq   uint64
-	lanes []lane[T]
+	lanes []lane[T, E]
 	heads []head[T] // of lanes that are not empty, the first one last
-	loose eventqueue.Heap[T, event]
+	loose Heap[T, E]
 }
 
-// lane returns the lane for a delay.
-func (q *queue[T]) lane(delay T) int32 {
+// Lane returns the lane for a delay.
+func (q *Queue[T, E]) Lane(delay T) int32 {
 	for i := range q.lanes {
 		if q.lanes[i].delay == delay {
 			return int32(i)
 		}
 	}
-	l := lane[T]{delay: delay}
+	l := lane[T, E]{delay: delay}
 	if len(q.lanes) < lanesMost {
-		l.ring = make([]eventqueue.Entry[T, event], 16)
+		l.ring = make([]Entry[T, E], 16)
 	}
 	q.lanes = append(q.lanes, l)
 	return int32(len(q.lanes) - 1)
 }
 
-// after schedules an event after the delay of a lane.
-func (q *queue[T]) after(l int32, e event) {
+// After schedules an event after the delay of a lane.
+func (q *Queue[T, E]) After(l int32, e E) {
 	in := &q.lanes[l]
 	q.seq++
-	at := q.now + in.delay
+	at := q.Now + in.delay
 	if in.tail-in.head == len(in.ring) {
 		if len(in.ring) == 0 {
-			q.at(at, q.seq, e)
+			q.At(at, q.seq, e)
 			return
 		}
 		in.grow()
@@ -80,8 +71,11 @@ func (q *queue[T]) after(l int32, e event) {
 	in.tail++
 }
 
-func (l *lane[T]) grow() {
-	all := make([]eventqueue.Entry[T, event], 2*len(l.ring))
+// Delay returns the delay of a lane.
+func (q *Queue[T, E]) Delay(lane int32) T { return q.lanes[lane].delay }
+
+func (l *lane[T, E]) grow() {
+	all := make([]Entry[T, E], 2*len(l.ring))
 	for i := l.head; i < l.tail; i++ {
 		all[i&(len(all)-1)] = l.ring[i&(len(l.ring)-1)]
 	}
@@ -89,7 +83,7 @@ func (l *lane[T]) grow() {
 }
 
 // insert moves a new head to its position, starting from the end.
-func (q *queue[T]) insert(n head[T]) {
+func (q *Queue[T, E]) insert(n head[T]) {
 	h := q.heads
 	i := len(h) - 1
 	for ; i > 0; i-- {
@@ -101,20 +95,20 @@ func (q *queue[T]) insert(n head[T]) {
 	h[i] = n
 }
 
-// reserve reserves a sequence number for an event that may be scheduled later with at.
-func (q *queue[T]) reserve() uint64 {
+// Reserve reserves a sequence number for an event that may be scheduled later with At.
+func (q *Queue[T, E]) Reserve() uint64 {
 	q.seq++
 	return q.seq
 }
 
-// at schedules an event at any time that is not in the past.
-func (q *queue[T]) at(t T, seq uint64, e event) {
-	q.loose.Push(eventqueue.Entry[T, event]{At: t, Seq: seq, E: e})
+// At schedules an event at any time that is not in the past.
+func (q *Queue[T, E]) At(t T, seq uint64, e E) {
+	q.loose.Push(Entry[T, E]{At: t, Seq: seq, E: e})
 }
 
-// next removes the first event and sets the clock to its time. It returns false if there
+// Next removes the first event and sets the clock to its time. It returns false if there
 // is no event before end.
-func (q *queue[T]) next(end T) (event, bool) {
+func (q *Queue[T, E]) Next(end T) (e E, ok bool) {
 	last := len(q.heads) - 1
 	loose := q.loose.First()
 	if last < 0 || loose != nil && (loose.At < q.heads[last].at || loose.At == q.heads[last].at && loose.Seq < q.heads[last].seq) {
@@ -122,12 +116,12 @@ func (q *queue[T]) next(end T) (event, bool) {
 	}
 	first := &q.heads[last]
 	if first.at >= end {
-		return event{}, false
+		return e, false
 	}
-	q.now, q.turn = first.at, first.seq
+	q.Now, q.Turn = first.at, first.seq
 	l := &q.lanes[first.lane]
 	mask := len(l.ring) - 1
-	e := l.ring[l.head&mask].E
+	e = l.ring[l.head&mask].E
 	l.head++
 	if l.head == l.tail {
 		q.heads = q.heads[:last]
@@ -139,18 +133,18 @@ func (q *queue[T]) next(end T) (event, bool) {
 }
 
 // nextLoose handles a first event without a lane.
-func (q *queue[T]) nextLoose(first *eventqueue.Entry[T, event], end T) (event, bool) {
+func (q *Queue[T, E]) nextLoose(first *Entry[T, E], end T) (e E, ok bool) {
 	if first == nil || first.At >= end {
-		return event{}, false
+		return e, false
 	}
-	e := first.E
-	q.now, q.turn = first.At, first.Seq
+	e = first.E
+	q.Now, q.Turn = first.At, first.Seq
 	q.loose.Drop()
 	return e, true
 }
 
-// clear removes all events.
-func (q *queue[T]) clear() {
+// Clear removes all events.
+func (q *Queue[T, E]) Clear() {
 	q.heads = q.heads[:0]
 	q.loose.Clear()
 }
