@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/sim/stochastic"
+	"github.com/fairlead/fairlead/lab/sim/traffic"
 )
 
 // anything is a random network of switches, routers, load balancers with all methods,
@@ -31,7 +33,7 @@ func newAnything[T Time](t *testing.T, seed uint64) *anything[T] {
 	}
 	for i := range 1 + a.dice.IntN(6) {
 		s := Server{Name: fmt.Sprint("server", i), Cores: a.dice.IntN(3), Queue: a.dice.IntN(20)}
-		s.Takes = []Draw{nil, Always(1e-3), Exponential(1e-3), Pareto(1.1, 1e-4, 0.1), Lognormal(1e-3, 1)}[a.dice.IntN(5)]
+		s.Takes = []stochastic.Draw{nil, stochastic.Always(1e-3), stochastic.Exponential(1e-3), stochastic.Pareto(1.1, 1e-4, 0.1), stochastic.Lognormal(1e-3, 1)}[a.dice.IntN(5)]
 		s.Speed = []float64{0, 1e6}[a.dice.IntN(2)]
 		a.servers = append(a.servers, a.Server(s))
 	}
@@ -73,7 +75,7 @@ func (a *anything[T]) join() {
 		id, lines := a.SwitchedLAN(fmt.Sprint("switch", i), 1e-5, ports)
 		a.switches, a.lines = append(a.switches, id), append(a.lines, lines...)
 		if a.dice.IntN(2) == 0 {
-			a.Processor(id, Processor{Takes: Exponential(1e-5), Queue: a.dice.IntN(5)})
+			a.Processor(id, Processor{Takes: stochastic.Exponential(1e-5), Queue: a.dice.IntN(5)})
 		}
 	}
 }
@@ -101,7 +103,7 @@ func (a *anything[T]) anyBalancer(name string) Node {
 		a.t.Fatal(err)
 	}
 	if a.dice.IntN(2) == 0 {
-		a.Processor(id, Processor{Cores: a.dice.IntN(3), Takes: Always(1e-5), Queue: a.dice.IntN(30)})
+		a.Processor(id, Processor{Cores: a.dice.IntN(3), Takes: stochastic.Always(1e-5), Queue: a.dice.IntN(30)})
 	}
 	return id
 }
@@ -118,17 +120,17 @@ func (a *anything[T]) someHops(vip Node) (of []Weighted) {
 
 func (a *anything[T]) anyClient(name string) Node {
 	vip := a.vips[a.dice.IntN(len(a.vips))]
-	var trace []Record
-	size, gap := Pareto(1.2, 10, 30000), Exponential(0.01)
+	var trace []traffic.Record
+	size, gap := stochastic.Pareto(1.2, 10, 30000), stochastic.Exponential(0.01)
 	for at := 0.0; at < 1; at += gap(a.random) {
-		trace = append(trace, Record{at, int(size(a.random)), a.dice.IntN(5)})
+		trace = append(trace, traffic.Record{At: at, Size: int(size(a.random)), Flow: a.dice.IntN(5)})
 	}
 	if a.dice.IntN(2) == 0 {
-		return a.Client(Client{Name: name, To: vip, Load: Replay(trace)})
+		return a.Client(Client{Name: name, To: vip, Load: traffic.Replay(trace)})
 	}
-	c := Connections{Name: name, To: vip, Load: Replay(trace), Requests: a.dice.IntN(4), Window: a.dice.IntN(5), Patience: 0.02, Retries: a.dice.IntN(5) - 1}
+	c := Connections{Name: name, To: vip, Load: traffic.Replay(trace), Requests: a.dice.IntN(4), Window: a.dice.IntN(5), Patience: 0.02, Retries: a.dice.IntN(5) - 1}
 	if a.dice.IntN(2) == 0 {
-		c.Think = Exponential(0.05)
+		c.Think = stochastic.Exponential(0.05)
 	}
 	return a.Connections(c)
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/schedule"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/sim/traffic"
 )
 
 // triangle is a client, a load balancer and a server, all connected to each other by 1
@@ -102,7 +103,7 @@ func TestStatesHaveTheirTimes(t *testing.T) {
 // TestReopenedPort checks that a SYN after a connection's end is scheduled
 // again, although the old flow is still tracked.
 func TestReopenedPort(t *testing.T) {
-	n, lb, _, client := triangle(t, Balancer{Method: service.DR, Scheduler: service.RoundRobin}, Client{Load: Replay(nil)})
+	n, lb, _, client := triangle(t, Balancer{Method: service.DR, Scheduler: service.RoundRobin}, Client{Load: traffic.Replay(nil)})
 	b := n.nodes[lb].balancer
 	packet := func(c carries) *packet[Nanoseconds] {
 		return &packet[Nanoseconds]{client: client, to: lb, via: none, carries: c}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/sim/stochastic"
+	"github.com/fairlead/fairlead/lab/sim/traffic"
 )
 
 // TestJhash compares with the results of the compiled lookup3.c. The last row but one is
@@ -27,7 +29,7 @@ func TestJhash(t *testing.T) {
 
 // tabled returns a network with one user who sends requests from a trace, and a load
 // balancer with a table.
-func tabled(t *testing.T, trace []Record, b Balancer, takes Draw) (n *Net[Nanoseconds], lb, user Node) {
+func tabled(t *testing.T, trace []traffic.Record, b Balancer, takes stochastic.Draw) (n *Net[Nanoseconds], lb, user Node) {
 	t.Helper()
 	n = New[Nanoseconds](Config{})
 	web := n.Server(Server{Name: "web"})
@@ -39,7 +41,7 @@ func tabled(t *testing.T, trace []Record, b Balancer, takes Draw) (n *Net[Nanose
 	if takes != nil {
 		n.Processor(lb, Processor{Cores: 1, Takes: takes})
 	}
-	user = n.Client(Client{Name: "user", To: lb, Load: Replay(trace)})
+	user = n.Client(Client{Name: "user", To: lb, Load: traffic.Replay(trace)})
 	n.Link(user, lb, 1e15, 0, 1<<30)
 	n.Link(lb, web, 1e15, 0, 1<<30)
 	return n, lb, user
@@ -48,8 +50,8 @@ func tabled(t *testing.T, trace []Record, b Balancer, takes Draw) (n *Net[Nanose
 // TestChainsByHand uses one bucket. Three flows arrive and are not found, then each
 // arrives once more, and the newest is found first.
 func TestChainsByHand(t *testing.T) {
-	trace := []Record{{At: 1, Flow: 0}, {At: 2, Flow: 1}, {At: 3, Flow: 2}, {At: 4, Flow: 0}, {At: 5, Flow: 1}, {At: 6, Flow: 2}}
-	n, lb, user := tabled(t, trace, Balancer{Timeout: 10, Table: ConnTable{Buckets: 1, Looks: 0.01}}, Always(0.1))
+	trace := []traffic.Record{{At: 1, Flow: 0}, {At: 2, Flow: 1}, {At: 3, Flow: 2}, {At: 4, Flow: 0}, {At: 5, Flow: 1}, {At: 6, Flow: 2}}
+	n, lb, user := tabled(t, trace, Balancer{Timeout: 10, Table: ConnTable{Buckets: 1, Looks: 0.01}}, stochastic.Always(0.1))
 	for _, c := range []struct {
 		until float64
 		want  Chains
@@ -77,9 +79,9 @@ func TestChainsByHand(t *testing.T) {
 // buckets.
 func TestChainsAreAsLongAsChanceHasThem(t *testing.T) {
 	const flows, buckets = 20000, 4096
-	var trace []Record
+	var trace []traffic.Record
 	for i := range 2 * flows {
-		trace = append(trace, Record{At: float64(i) * 1e-4, Flow: i % flows})
+		trace = append(trace, traffic.Record{At: float64(i) * 1e-4, Flow: i % flows})
 	}
 	n, lb, _ := tabled(t, trace, Balancer{Table: ConnTable{Buckets: buckets, Seed: 7}}, nil)
 	for round, want := range []float64{float64(flows-1) / 2 / buckets, 1 + float64(flows-1)/2/buckets} {

@@ -5,11 +5,13 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/sim/stochastic"
+	"github.com/fairlead/fairlead/lab/sim/traffic"
 )
 
 // square has two paths from a client to a server, through one router each. The path
 // through the first router was created first.
-func square(t *testing.T, load Load) (n *Net[Nanoseconds], client, web Node, routers [2]Node, lines []Line) {
+func square(t *testing.T, load traffic.Load) (n *Net[Nanoseconds], client, web Node, routers [2]Node, lines []Line) {
 	t.Helper()
 	n = New[Nanoseconds](Config{})
 	routers[0], routers[1] = n.Router("a", 1), n.Router("b", 1)
@@ -21,7 +23,7 @@ func square(t *testing.T, load Load) (n *Net[Nanoseconds], client, web Node, rou
 	return n, client, web, routers, lines
 }
 
-func every(seconds float64) Load { return Steady(seconds, Always(0)) }
+func every(seconds float64) traffic.Load { return traffic.Steady(seconds, stochastic.Always(0)) }
 
 // TestCutLine checks that packets sent on a cut line are lost until traffic is rerouted,
 // or the line is restored.

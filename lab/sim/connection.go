@@ -1,6 +1,10 @@
 package sim
 
-import "math"
+import (
+	"github.com/fairlead/fairlead/lab/sim/stochastic"
+	"github.com/fairlead/fairlead/lab/sim/traffic"
+	"math"
+)
 
 // Connections represents users behind one node who open TCP-like connections: SYN,
 // requests with their replies, FIN. Each packet waits for its reply. Without one, it is
@@ -12,12 +16,12 @@ type Connections struct {
 	// Start is when the load begins, in seconds. Load determines when connections are
 	// opened, and how many bytes each request asks for.
 	Start float64
-	Load  Load
+	Load  traffic.Load
 	// Requests is the number of sequential requests per connection; 0 means 1.
 	Requests int
 	// Think draws the pause between a reply and the next request, in seconds; nil means
 	// none.
-	Think Draw
+	Think stochastic.Draw
 	// Window is the number of packets of a reply that arrive before the next ones are
 	// requested; 0 means 10, as in RFC 6928.
 	Window int
@@ -39,7 +43,7 @@ const (
 
 type users[T Time] struct {
 	Connections
-	random   *Stream
+	random   *stochastic.Stream
 	resting  fifo    // flows whose connections are closed
 	patience []int32 // lanes, by number of retransmissions
 	timeWait T
@@ -100,7 +104,9 @@ func (n *Net[T]) Connections(c Connections) Node {
 }
 
 // newStream returns a separate stream of random numbers, which is not affected by others.
-func (n *Net[T]) newStream(of uint32) *Stream { return newStream(n.config.Seed, of) }
+func (n *Net[T]) newStream(of uint32) *stochastic.Stream {
+	return stochastic.StreamOf(n.config.Seed, of)
+}
 
 // userComes opens a connection, and schedules the next one.
 func (n *Net[T]) userComes(id Node) {

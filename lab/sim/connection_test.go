@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/sim/stochastic"
+	"github.com/fairlead/fairlead/lab/sim/traffic"
 )
 
 // direct is a client with connections to a server at the end of a line with 1 Gbit/s and
@@ -49,7 +51,7 @@ func checkBooks[T Time](t *testing.T, n *Net[T]) {
 // TestConnectionTakesThreeRoundTrips: SYN and its reply take 2 x 10,320 ns, request and
 // reply 2 x 14,000 ns, FIN the same as the SYN, and the service 1 ms.
 func TestConnectionTakesThreeRoundTrips(t *testing.T) {
-	n, client, server, _, took := direct(t, Server{Name: "web", Takes: Always(1e-3)}, Connections{Name: "users", Load: atTimes(0)})
+	n, client, server, _, took := direct(t, Server{Name: "web", Takes: stochastic.Always(1e-3)}, Connections{Name: "users", Load: atTimes(0)})
 	const answer = 20640 + 28000 + 1e6
 	gets(t, n, client, answer, 2)
 	gets(t, n, client, answer+20640, 3)
@@ -68,7 +70,7 @@ func TestConnectionTakesThreeRoundTrips(t *testing.T) {
 // TestAnAnswerComesInWindows: 25 packets come in windows of 10. The last of ten comes
 // nine times 4,000 ns after the first, and then 40 bytes request more.
 func TestAnAnswerComesInWindows(t *testing.T) {
-	n, client, _, _, took := direct(t, Server{Name: "web"}, Connections{Name: "users", Load: Replay([]Record{{Size: 24*500 + 1}})})
+	n, client, _, _, took := direct(t, Server{Name: "web"}, Connections{Name: "users", Load: traffic.Replay([]traffic.Record{{Size: 24*500 + 1}})})
 	runTo(t, n, 1)
 	const want = 20640 + (14000 + 14000 + 9*4000) + (10320 + 14000 + 9*4000) + (10320 + 14000 + 4*4000)
 	if len(*took) != 1 || int((*took)[0]*1e9+0.5) != want {
@@ -83,7 +85,7 @@ func TestAnAnswerComesInWindows(t *testing.T) {
 // before each.
 func TestRequestsFollowEachOther(t *testing.T) {
 	n, client, _, _, took := direct(t, Server{Name: "web"},
-		Connections{Name: "users", Load: atTimes(0), Requests: 3, Think: Always(1)})
+		Connections{Name: "users", Load: atTimes(0), Requests: 3, Think: stochastic.Always(1)})
 	runTo(t, n, 1.9)
 	if c := n.At(client).Connected; c.Answers != 2 || c.Closed != 0 {
 		t.Errorf("after 1.9 s client has %+v", c)
@@ -116,7 +118,7 @@ func TestRetriesBackOff(t *testing.T) {
 func TestLostSegmentIsRetransmitted(t *testing.T) {
 	n := New[Nanoseconds](Config{})
 	web := n.Server(Server{Name: "web"})
-	users := n.Connections(Connections{Name: "users", To: web, Load: Replay([]Record{{Size: 5000}})})
+	users := n.Connections(Connections{Name: "users", To: web, Load: traffic.Replay([]traffic.Record{{Size: 5000}})})
 	n.Link(users, web, 1e9, 10e-6, 5)
 	runTo(t, n, 0.5)
 	if c := n.At(users); c.Got != 6 || c.Answers != 0 || n.At(web).Dropped != 5 {
@@ -131,7 +133,7 @@ func TestLostSegmentIsRetransmitted(t *testing.T) {
 // TestRequestIsServedOnce checks this although the client retransmits the request while
 // it is being served.
 func TestRequestIsServedOnce(t *testing.T) {
-	n, client, server, _, _ := direct(t, Server{Name: "web", Takes: Always(2.5)}, Connections{Name: "users", Load: atTimes(0)})
+	n, client, server, _, _ := direct(t, Server{Name: "web", Takes: stochastic.Always(2.5)}, Connections{Name: "users", Load: atTimes(0)})
 	runTo(t, n, 10)
 	if c := n.At(client).Connected; (c != Connected{Opened: 1, Closed: 1, Answers: 1, Retried: 1}) || n.At(server).Sent != 3 {
 		t.Errorf("client has %+v, server %+v", c, n.At(server))
@@ -141,7 +143,7 @@ func TestRequestIsServedOnce(t *testing.T) {
 // TestDroppedRequestIsRetransmitted: a request that is dropped because the queue is full is
 // retransmitted.
 func TestDroppedRequestIsRetransmitted(t *testing.T) {
-	n, client, server, _, _ := direct(t, Server{Name: "web", Takes: Always(0.4), Queue: 1}, Connections{Name: "users", Load: atTimes(0, 0, 0)})
+	n, client, server, _, _ := direct(t, Server{Name: "web", Takes: stochastic.Always(0.4), Queue: 1}, Connections{Name: "users", Load: atTimes(0, 0, 0)})
 	runTo(t, n, 10)
 	if c := n.At(client).Connected; (c != Connected{Opened: 3, Closed: 3, Answers: 3, Retried: 1}) || n.At(server).Dropped != 1 {
 		t.Errorf("client has %+v, server %+v", c, n.At(server))
@@ -150,7 +152,7 @@ func TestDroppedRequestIsRetransmitted(t *testing.T) {
 
 // TestRestartedServerResets: the server is restarted between two requests.
 func TestRestartedServerResets(t *testing.T) {
-	n, client, server, _, _ := direct(t, Server{Name: "web"}, Connections{Name: "users", Load: atTimes(0), Requests: 2, Think: Always(1)})
+	n, client, server, _, _ := direct(t, Server{Name: "web"}, Connections{Name: "users", Load: atTimes(0), Requests: 2, Think: stochastic.Always(1)})
 	n.Do(0.4, func() error { return n.Kill(server) })
 	n.Do(0.6, func() error { return n.Revive(server) })
 	runTo(t, n, 3)
@@ -162,7 +164,7 @@ func TestRestartedServerResets(t *testing.T) {
 // TestDeadServerLosesQueuedRequests checks that requests being served and queued requests
 // are lost.
 func TestDeadServerLosesQueuedRequests(t *testing.T) {
-	n, client, server, _, _ := direct(t, Server{Name: "web", Takes: Always(0.2)}, Connections{Name: "users", Load: atTimes(0, 0), Retries: -1})
+	n, client, server, _, _ := direct(t, Server{Name: "web", Takes: stochastic.Always(0.2)}, Connections{Name: "users", Load: atTimes(0, 0), Retries: -1})
 	n.Do(0.1, func() error { return n.Kill(server) })
 	n.Do(0.15, func() error { return n.Revive(server) })
 	runTo(t, n, 5)
@@ -176,7 +178,7 @@ func TestDeadServerLosesQueuedRequests(t *testing.T) {
 
 // TestPortsRest checks that a port is not used for a minute, and then used again.
 func TestPortsRest(t *testing.T) {
-	n, client, _, _, _ := direct(t, Server{Name: "web"}, Connections{Name: "users", Load: Steady(1, Always(1))})
+	n, client, _, _, _ := direct(t, Server{Name: "web"}, Connections{Name: "users", Load: traffic.Steady(1, stochastic.Always(1))})
 	runTo(t, n, 200)
 	if c := n.At(client).Connected; c.Closed != 200 || len(n.nodes[client].flows) != 61 {
 		t.Errorf("client has %+v with %d flows, want one a second for a minute", c, len(n.nodes[client].flows))
@@ -217,7 +219,7 @@ func newSite(t *testing.T, balancers, servers int, b Balancer, d Division, rate 
 	if err := s.Route(s.router, s.vip, Group{Division: d, Hops: s.ofBalancer}); err != nil {
 		t.Fatal(err)
 	}
-	s.users = s.Connections(Connections{Name: "users", To: s.vip, Load: Poisson(rate, nil), Requests: 10, Think: Always(1)})
+	s.users = s.Connections(Connections{Name: "users", To: s.vip, Load: traffic.Poisson(rate, nil), Requests: 10, Think: stochastic.Always(1)})
 	s.Link(s.users, s.router, 10e9, 1e-3, 10000)
 	return s
 }

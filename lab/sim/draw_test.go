@@ -1,23 +1,25 @@
 package sim
 
 import (
+	"github.com/fairlead/fairlead/lab/sim/stochastic"
+	"github.com/fairlead/fairlead/lab/sim/traffic"
 	"math"
 	"testing"
 )
 
 func TestLogarithmAndPowerAreRight(t *testing.T) {
-	s := NewStream(5)
+	s := stochastic.NewStream(5)
 	for range 20000 {
 		x := math.Ldexp(s.Float()+1e-9, s.Below(200)-100)
-		if got, want := Ln(x), math.Log(x); math.Abs(got-want) > 4e-16*max(1, math.Abs(want)) {
+		if got, want := stochastic.Ln(x), math.Log(x); math.Abs(got-want) > 4e-16*max(1, math.Abs(want)) {
 			t.Fatalf("Ln(%g) is %.17g, want %.17g", x, got, want)
 		}
 		x = 100 * (s.Float() - 0.5)
-		if got, want := Exp(x), math.Exp(x); math.Abs(got/want-1) > 1e-14 {
+		if got, want := stochastic.Exp(x), math.Exp(x); math.Abs(got/want-1) > 1e-14 {
 			t.Fatalf("Exp(%g) is %.17g, want %.17g", x, got, want)
 		}
 	}
-	if Exp(-1000) != 0 || Ln(1) != 0 || Exp(0) != 1 {
+	if stochastic.Exp(-1000) != 0 || stochastic.Ln(1) != 0 || stochastic.Exp(0) != 1 {
 		t.Error("the ends are off")
 	}
 }
@@ -31,16 +33,16 @@ func TestDrawsAreOfTheirDistributions(t *testing.T) {
 	cut := 1 - math.Pow(low/high, shape)
 	for _, c := range []struct {
 		name         string
-		draw         Draw
+		draw         stochastic.Draw
 		mean, median float64
 		low, high    float64
 	}{
-		{"always", Always(3), 3, 3, 3, 3},
-		{"exponential", Exponential(2), 2, 2 * math.Ln2, 0, math.Inf(1)},
-		{"lognormal", Lognormal(5, 0.5), 5 * math.Exp(0.125), 5, 0, math.Inf(1)},
-		{"pareto", Pareto(shape, low, high), shape / (shape - 1) * (1 - math.Pow(high, 1-shape)) / cut, math.Pow(1-cut/2, -1/shape), low, high},
+		{"always", stochastic.Always(3), 3, 3, 3, 3},
+		{"exponential", stochastic.Exponential(2), 2, 2 * math.Ln2, 0, math.Inf(1)},
+		{"lognormal", stochastic.Lognormal(5, 0.5), 5 * math.Exp(0.125), 5, 0, math.Inf(1)},
+		{"pareto", stochastic.Pareto(shape, low, high), shape / (shape - 1) * (1 - math.Pow(high, 1-shape)) / cut, math.Pow(1-cut/2, -1/shape), low, high},
 	} {
-		s, sum, below := newStream(1, 2), 0.0, 0.0
+		s, sum, below := stochastic.StreamOf(1, 2), 0.0, 0.0
 		const n = 400000
 		for range n {
 			x := c.draw(s)
@@ -63,7 +65,7 @@ func TestDrawsAreOfTheirDistributions(t *testing.T) {
 
 // TestStreamsAreApart checks that adjacent streams are uncorrelated.
 func TestStreamsAreApart(t *testing.T) {
-	a, b := newStream(1, 1), newStream(1, 2)
+	a, b := stochastic.StreamOf(1, 1), stochastic.StreamOf(1, 2)
 	sum, n := 0.0, 100000
 	for range n {
 		sum += (a.Float() - 0.5) * (b.Float() - 0.5) * 12
@@ -79,9 +81,9 @@ func TestLoadsComeWhenTheyShould(t *testing.T) {
 	n := New[Nanoseconds](Config{Bin: 0.1})
 	web := n.Server(Server{Name: "web", Speed: 1000})
 	var took []float64
-	c := n.Client(Client{Name: "c", To: web, Start: 0.05, Load: Replay([]Record{{0.1, 10, 3}, {0.1, 20, 0}, {0.34, 0, 1}}),
+	c := n.Client(Client{Name: "c", To: web, Start: 0.05, Load: traffic.Replay([]traffic.Record{{At: 0.1, Size: 10, Flow: 3}, {At: 0.1, Size: 20, Flow: 0}, {At: 0.34, Size: 0, Flow: 1}}),
 		Done: func(s float64) { took = append(took, s) }})
-	n.Client(Client{Name: "never", To: web, Load: Replay(nil)})
+	n.Client(Client{Name: "never", To: web, Load: traffic.Replay(nil)})
 	n.Link(c, web, 1e15, 0, 0)
 	n.Link(c+1, web, 1e15, 0, 0)
 	if err := n.Run(1); err != nil {

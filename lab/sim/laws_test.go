@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/sim/stochastic"
+	"github.com/fairlead/fairlead/lab/sim/traffic"
 )
 
 // random returns a network with random topology, load and limits.
@@ -21,7 +23,7 @@ func random[T Time](t *testing.T, seed uint64) *Net[T] {
 			s := Server{Name: fmt.Sprint("server", b, i)}
 			if dice.IntN(2) == 0 {
 				s.Cores, s.Queue = dice.IntN(3), dice.IntN(20)
-				s.Takes = func(r *Stream) float64 { return 1e-3 * r.Float() }
+				s.Takes = func(r *stochastic.Stream) float64 { return 1e-3 * r.Float() }
 			}
 			farm = append(farm, Weighted{Node: n.Server(s), Weight: uint32(dice.IntN(4))})
 		}
@@ -61,8 +63,8 @@ func anyBalancer[T Time](t *testing.T, n *Net[T], dice *rand.Rand, farm []Weight
 
 type bursts struct{}
 
-func (bursts) Next(number int, r *Stream) Request {
-	return Request{Wait: 1e-4 * float64(r.Below(20)), Replies: r.Below(4)}
+func (bursts) Next(number int, r *stochastic.Stream) traffic.Request {
+	return traffic.Request{Wait: 1e-4 * float64(r.Below(20)), Replies: r.Below(4)}
 }
 
 // TestNothingVanishes checks that every packet is consumed, lost or in flight at any

@@ -8,6 +8,7 @@ import (
 	"math"
 
 	"github.com/fairlead/fairlead/lab/sim/eventqueue"
+	"github.com/fairlead/fairlead/lab/sim/stochastic"
 )
 
 // Time is a point in time or a duration in simulated time.
@@ -42,7 +43,7 @@ type Net[T Time] struct {
 	second   float64 // one second in units of T
 	rounding T       // the maximum rounding error of sums of times
 	q        eventqueue.Queue[T, event]
-	random   *Stream
+	random   *stochastic.Stream
 	pool     pool[T]
 	nodes    []node[T]
 	flows    []flow
@@ -66,7 +67,7 @@ func New[T Time](c Config) *Net[T] {
 	if c.Bin == 0 {
 		c.Bin = 1
 	}
-	n := &Net[T]{config: c, second: 1e9, random: NewStream(c.Seed)}
+	n := &Net[T]{config: c, second: 1e9, random: stochastic.NewStream(c.Seed)}
 	if one := T(1); one/2 != 0 {
 		n.second, n.rounding = 1, ns2Rounding[T]()
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/sim/stochastic"
 )
 
 // TestWhatCannotRunIsRefused checks that invalid networks are rejected by name, before
@@ -44,7 +45,7 @@ func TestWhatCannotRunIsRefused(t *testing.T) {
 // waits, and two are dropped.
 func TestServerHasCoresAndAQueue(t *testing.T) {
 	n := New[Nanoseconds](Config{Bin: 0.1})
-	web := n.Server(Server{Name: "web", Cores: 1, Queue: 1, Takes: func(*Stream) float64 { return 0.01 }})
+	web := n.Server(Server{Name: "web", Cores: 1, Queue: 1, Takes: func(*stochastic.Stream) float64 { return 0.01 }})
 	lb, err := n.Balancer(Balancer{Name: "lb", Scheduler: service.RoundRobin, Servers: []Weighted{{Node: web}}})
 	if err != nil {
 		t.Fatal(err)

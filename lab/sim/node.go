@@ -1,6 +1,10 @@
 package sim
 
-import "math"
+import (
+	"github.com/fairlead/fairlead/lab/sim/stochastic"
+	"github.com/fairlead/fairlead/lab/sim/traffic"
+	"math"
+)
 
 type role uint8
 
@@ -24,7 +28,7 @@ type node[T Time] struct {
 	lane   int32 // for the time between two requests
 	target Node
 	number int32
-	load   Load
+	load   traffic.Load
 
 	ways []hop // to each node; a client has one for all of them
 	// Each one is nil for other nodes.
@@ -71,7 +75,7 @@ type Client struct {
 	Start float64
 	// Every is the time between two requests, in seconds, if Load is nil.
 	Every float64
-	Load  Load
+	Load  traffic.Load
 	// Done is called for each reply, with the seconds since its request. It may be nil.
 	Done func(seconds float64)
 }
@@ -96,9 +100,9 @@ func bytes(size int) int32 { return int32(max(0, min(size, math.MaxInt32))) }
 
 // lead returns how long after a client's start its load begins, in seconds, or a negative
 // number if it never does.
-func (n *Net[T]) lead(l Load, random *Stream) float64 {
-	if s, ok := l.(starter); ok {
-		return s.first(random)
+func (n *Net[T]) lead(l traffic.Load, random *stochastic.Stream) float64 {
+	if s, ok := l.(traffic.Starter); ok {
+		return s.First(random)
 	}
 	return 0
 }

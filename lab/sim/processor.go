@@ -1,10 +1,14 @@
 package sim
 
+import (
+	"github.com/fairlead/fairlead/lab/sim/stochastic"
+)
+
 // Processor is the processing capacity of a load balancer or a router.
 type Processor struct {
 	// Cores handle one packet each at a time, which takes Takes seconds.
 	Cores int
-	Takes Draw
+	Takes stochastic.Draw
 	// Queue is the maximum number of packets that wait for a core; 0 means no limit.
 	Queue int
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/sim/traffic"
 )
 
 // hops is a router with a route to a VIP through load balancers, without a network.
@@ -216,7 +217,7 @@ func TestRoutersBehindRouters(t *testing.T) {
 			ports = append(ports, Port{id, 10e9, 0})
 		}
 		h.SwitchedLAN("switch", 1e-6, ports)
-		users := h.Connections(Connections{Name: "users", To: h.vip, Load: Poisson(1000, nil)})
+		users := h.Connections(Connections{Name: "users", To: h.vip, Load: traffic.Poisson(1000, nil)})
 		h.Link(users, h.router, 10e9, 1e-3, 0)
 		runTo(t, h.Net, 5)
 		a, b, direct := float64(h.At(h.all[0]).Got), float64(h.At(h.all[1]).Got), float64(h.At(h.all[2]).Got)

@@ -1,5 +1,9 @@
 package sim
 
+import (
+	"github.com/fairlead/fairlead/lab/sim/stochastic"
+)
+
 // Server answers requests.
 type Server struct {
 	Name string
@@ -7,7 +11,7 @@ type Server struct {
 	// Takes seconds, plus the transfer time of the requested bytes at Speed, in bytes per
 	// second. Without either, replies are immediate, as in ns-2.
 	Cores int
-	Takes Draw
+	Takes stochastic.Draw
 	Speed float64
 	// Queue is the maximum number of requests that wait for a core; 0 means no limit.
 	Queue int

@@ -4,22 +4,24 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/sim/stochastic"
+	"github.com/fairlead/fairlead/lab/sim/traffic"
 )
 
 // atTimes is a load with requests at the given times in nanoseconds.
-func atTimes(all ...int) Load {
-	var trace []Record
+func atTimes(all ...int) traffic.Load {
+	var trace []traffic.Record
 	for _, at := range all {
-		trace = append(trace, Record{At: float64(at) / 1e9})
+		trace = append(trace, traffic.Record{At: float64(at) / 1e9})
 	}
-	return Replay(trace)
+	return traffic.Replay(trace)
 }
 
 // star has clients and a server on one switch with 1 Gbit/s and 1 us cables. A packet of
 // 500 bytes is 526 bytes on the wire (preamble, header, checksum), 4,208 ns, and 538
 // bytes with the gap, 4,304 ns. It arrives at the switch 5,208 ns after it was sent, and
 // at the server the same time after it was forwarded.
-func star(t *testing.T, queue int, loads ...Load) (n *Net[Nanoseconds], server Node, clients []Node) {
+func star(t *testing.T, queue int, loads ...traffic.Load) (n *Net[Nanoseconds], server Node, clients []Node) {
 	t.Helper()
 	n = New[Nanoseconds](Config{})
 	server = n.Server(Server{Name: "server"})
@@ -96,7 +98,7 @@ func TestProcessingDelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Processor(lb, Processor{Cores: 2, Takes: Always(10e-6), Queue: 1})
+	n.Processor(lb, Processor{Cores: 2, Takes: stochastic.Always(10e-6), Queue: 1})
 	n.Link(lb, web, 1e15, 0, 0)
 	for range 4 {
 		n.Link(n.Client(Client{Name: "client", To: lb, Load: atTimes(0)}), lb, 1e15, 0, 0)

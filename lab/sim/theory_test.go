@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/sim/stochastic"
+	"github.com/fairlead/fairlead/lab/sim/traffic"
 )
 
 // queueing simulates one server with Poisson load and negligible network delay, with the
@@ -13,7 +15,7 @@ func queueing(t *testing.T, seed uint32, s Server, rate, seconds float64) (delay
 	t.Helper()
 	n := New[Nanoseconds](Config{Seed: seed})
 	web := n.Server(s)
-	c := n.Client(Client{Name: "c", To: web, Load: Poisson(rate, nil)})
+	c := n.Client(Client{Name: "c", To: web, Load: traffic.Poisson(rate, nil)})
 	n.Link(c, web, 1e18, 0, 1<<30)
 	if err := n.Run(seconds); err != nil {
 		t.Fatal(err)
@@ -42,17 +44,17 @@ func TestServersQueueAsInTheory(t *testing.T) {
 	for _, load := range []float64{0.5, 0.8} {
 		lambda := load * mu
 		within(t, "M/M/1: time in the system", 1/(mu-lambda), 0.04, func(seed uint32) float64 {
-			d, _ := queueing(t, seed, Server{Name: "m", Takes: Exponential(1 / mu)}, lambda, 100)
+			d, _ := queueing(t, seed, Server{Name: "m", Takes: stochastic.Exponential(1 / mu)}, lambda, 100)
 			return d
 		})
 		within(t, "M/D/1: time in the system", 1/mu+load/(2*mu*(1-load)), 0.03, func(seed uint32) float64 {
-			d, _ := queueing(t, seed, Server{Name: "d", Takes: Always(1 / mu)}, lambda, 100)
+			d, _ := queueing(t, seed, Server{Name: "d", Takes: stochastic.Always(1 / mu)}, lambda, 100)
 			return d
 		})
 		// Erlang C for two cores: the probability to wait is 2r²/(1+r), with r the load
 		// of one core.
 		within(t, "M/M/2: time in the system", 1/mu+2*load*load/(1+load)/(2*mu-2*lambda), 0.03, func(seed uint32) float64 {
-			d, _ := queueing(t, seed, Server{Name: "m2", Cores: 2, Takes: Exponential(1 / mu)}, 2*lambda, 50)
+			d, _ := queueing(t, seed, Server{Name: "m2", Cores: 2, Takes: stochastic.Exponential(1 / mu)}, 2*lambda, 50)
 			return d
 		})
 	}
@@ -63,11 +65,11 @@ func TestServersQueueAsInTheory(t *testing.T) {
 func TestLossIsAsInTheory(t *testing.T) {
 	const mu, r = 1000.0, 0.8
 	within(t, "M/M/1/3: part that is lost", (1-r)*r*r*r/(1-r*r*r*r), 0.03, func(seed uint32) float64 {
-		_, c := queueing(t, seed, Server{Name: "m", Takes: Exponential(1 / mu), Queue: 2}, r*mu, 100)
+		_, c := queueing(t, seed, Server{Name: "m", Takes: stochastic.Exponential(1 / mu), Queue: 2}, r*mu, 100)
 		return float64(c.Dropped) / float64(c.Got)
 	})
 	within(t, "replies a second at overload", mu, 0.01, func(seed uint32) float64 {
-		_, c := queueing(t, seed, Server{Name: "d", Takes: Always(1 / mu), Queue: 10}, 3*mu, 20)
+		_, c := queueing(t, seed, Server{Name: "d", Takes: stochastic.Always(1 / mu), Queue: 10}, 3*mu, 20)
 		return float64(c.Sent) / 20
 	})
 }
@@ -84,7 +86,7 @@ func TestHeavyTailsWaitAsInTheory(t *testing.T) {
 	within(t, "M/G/1: time in the system", es+load/(1-load)*es2/(2*es), 0.05, func(seed uint32) float64 {
 		n := New[Nanoseconds](Config{Seed: seed})
 		web := n.Server(Server{Name: "g", Speed: speed})
-		c := n.Client(Client{Name: "c", To: web, Load: Poisson(load/es, Pareto(shape, low, high))})
+		c := n.Client(Client{Name: "c", To: web, Load: traffic.Poisson(load/es, stochastic.Pareto(shape, low, high))})
 		n.Link(c, web, 1e18, 0, 1<<30)
 		if err := n.Run(300); err != nil {
 			t.Fatal(err)
@@ -104,7 +106,7 @@ func TestLinesQueueAsInTheory(t *testing.T) {
 		return func(seed uint32) float64 {
 			n := New[Nanoseconds](Config{Seed: seed})
 			web := n.Server(Server{Name: "web"})
-			c := n.Client(Client{Name: "c", To: web, Load: Poisson(rate, nil)})
+			c := n.Client(Client{Name: "c", To: web, Load: traffic.Poisson(rate, nil)})
 			of(n, web, c)
 			if err := n.Run(60); err != nil {
 				t.Fatal(err)
@@ -131,8 +133,8 @@ func TestProcessorQueuesAsInTheory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.Processor(lb, Processor{Takes: Always(takes)})
-		c := n.Client(Client{Name: "c", To: lb, Load: Poisson(load/takes, nil)})
+		n.Processor(lb, Processor{Takes: stochastic.Always(takes)})
+		c := n.Client(Client{Name: "c", To: lb, Load: traffic.Poisson(load/takes, nil)})
 		n.Link(c, lb, 1e18, 0, 1<<30)
 		n.Link(lb, web, 1e18, 0, 1<<30)
 		n.Link(web, c, 1e18, 0, 1<<30)

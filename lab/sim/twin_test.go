@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/fake"
+	"github.com/fairlead/fairlead/lab/sim/traffic"
 )
 
 // twins are a load balancer of the simulator and the in-memory data plane with the same
@@ -36,7 +37,7 @@ func newTwins(t *testing.T, b Balancer, seed uint64) *twins {
 	if w.lb, err = w.Balancer(b); err != nil {
 		t.Fatal(err)
 	}
-	w.client = w.Connections(Connections{Name: "users", To: w.lb, Load: Replay(nil)})
+	w.client = w.Connections(Connections{Name: "users", To: w.lb, Load: traffic.Replay(nil)})
 	w.upsert()
 	return w
 }

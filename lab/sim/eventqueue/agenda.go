@@ -1,5 +1,7 @@
-// Package eventqueue contains the event queue of the simulator: the heap of the packet
-// simulator's queue, and an event queue for experiments that do not simulate packets.
+// Package eventqueue contains the event queues of the simulator: the packet simulator's
+// queue with its heap, and an event queue for experiments that do not simulate packets.
+//
+// What does not belong here: what an event means (sim).
 package eventqueue
 
 // Agenda is an event queue with times in whole nanoseconds. Events with the same time

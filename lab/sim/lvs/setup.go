@@ -9,6 +9,8 @@ import (
 
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/lab/sim"
+	"github.com/fairlead/fairlead/lab/sim/stochastic"
+	"github.com/fairlead/fairlead/lab/sim/traffic"
 )
 
 // Topology determines which nodes are connected.
@@ -200,7 +202,7 @@ func (n *site[T]) hierarchy(s Setup) error {
 // odd is the load Odd.
 type odd struct{ every float64 }
 
-func (o odd) Next(number int, random *sim.Stream) sim.Request {
+func (o odd) Next(number int, random *stochastic.Stream) traffic.Request {
 	replies := 1 + 2*(number%2)
-	return sim.Request{Wait: o.every / float64(1+random.Below(2)), Replies: replies, Size: replies}
+	return traffic.Request{Wait: o.every / float64(1+random.Below(2)), Replies: replies, Size: replies}
 }

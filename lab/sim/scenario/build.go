@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/lab/sim"
+	"github.com/fairlead/fairlead/lab/sim/stochastic"
+	"github.com/fairlead/fairlead/lab/sim/traffic"
 )
 
 // site is a scenario's network in the simulator.
@@ -48,7 +50,7 @@ func build[T sim.Time](s *Scenario, seed uint32) (*site[T], error) {
 			}
 		}
 	}
-	random := sim.NewStream(seed)
+	random := stochastic.NewStream(seed)
 	for i := range s.Load {
 		n.load(i, random)
 	}
@@ -121,14 +123,14 @@ func (n *site[T]) balancer(g *Group, name string, k *knowledge) error {
 		}
 		n.Link(n.nodes[name], id, inside, 0, insideQueue)
 		if n.s.Services[i].Looks > 0 {
-			n.Processor(id, sim.Processor{Cores: g.Cores, Takes: sim.Always(0), Queue: g.Queue})
+			n.Processor(id, sim.Processor{Cores: g.Cores, Takes: stochastic.Always(0), Queue: g.Queue})
 		}
 		if err := n.Route(n.nodes[name], n.vips[i], sim.Group{Hops: []sim.Weighted{{Node: id}}}); err != nil {
 			return err
 		}
 	}
 	if takes > 0 || len(serves) == 1 && n.s.Services[serves[0]].Looks > 0 {
-		n.Processor(n.nodes[name], sim.Processor{Cores: g.Cores, Takes: sim.Always(takes), Queue: g.Queue})
+		n.Processor(n.nodes[name], sim.Processor{Cores: g.Cores, Takes: stochastic.Always(takes), Queue: g.Queue})
 	}
 	return nil
 }
@@ -272,32 +274,32 @@ func (n *site[T]) parts(name string) []sim.Node {
 }
 
 // draw returns a distribution with the given mean.
-func (t Tail) draw(mean float64) sim.Draw {
+func (t Tail) draw(mean float64) stochastic.Draw {
 	switch t {
 	case Exponential:
-		return sim.Exponential(mean)
+		return stochastic.Exponential(mean)
 	case Pareto:
 		// With exponent 1.5, from low to 10,000 times low, the mean is 2.97/0.999999
 		// times low.
 		low := mean / (2.97 / 0.999999)
-		return sim.Pareto(1.5, low, 1e4*low)
+		return stochastic.Pareto(1.5, low, 1e4*low)
 	}
-	return sim.Always(mean)
+	return stochastic.Always(mean)
 }
 
 // load adds the clients of a load.
-func (n *site[T]) load(of int, random *sim.Stream) {
+func (n *site[T]) load(of int, random *stochastic.Stream) {
 	l := &n.s.Load[of]
 	done := func(took float64) { n.watch.took(of, n.Now(), took) }
 	names := n.s.find(l.From)
 	vip := n.vips[slices.IndexFunc(n.s.Services, func(s Service) bool { return s.Name == l.To.Name })]
-	size := sim.Always(0)
+	size := stochastic.Always(0)
 	if l.Answer > 0 {
 		size = l.Tail.draw(l.Answer)
 	}
 	parts := l.replay(len(names), size, random)
 	for i, name := range names {
-		load, start := sim.Replay(parts[i]), l.Start
+		load, start := traffic.Replay(parts[i]), l.Start
 		if l.Arrivals != Trace {
 			load, start = l.of(i, len(names), size, random)
 		}
@@ -311,34 +313,34 @@ func (n *site[T]) load(of int, random *sim.Stream) {
 			c.Retries = -1
 		}
 		if l.Pause > 0 {
-			c.Think = sim.Exponential(l.Pause)
+			c.Think = stochastic.Exponential(l.Pause)
 		}
 		n.nodes[name] = n.Connections(c)
 	}
 }
 
 // of returns the share of a load for one of several clients, and when it begins.
-func (l *Load) of(i, clients int, size sim.Draw, random *sim.Stream) (sim.Load, float64) {
+func (l *Load) of(i, clients int, size stochastic.Draw, random *stochastic.Stream) (traffic.Load, float64) {
 	every := float64(clients) / l.Rate
 	if l.Arrivals == Steady {
 		start := l.Start + every*float64(i)/float64(clients)
-		return &arrivals{wait: sim.Always(every), size: size, left: l.End - start}, start
+		return &arrivals{wait: stochastic.Always(every), size: size, left: l.End - start}, start
 	}
-	wait := sim.Exponential(every)
+	wait := stochastic.Exponential(every)
 	start := l.Start + wait(random)
 	return &arrivals{wait: wait, size: size, left: l.End - start}, start
 }
 
 // arrivals is the load of one client.
 type arrivals struct {
-	wait sim.Draw
-	size sim.Draw
+	wait stochastic.Draw
+	size stochastic.Draw
 	left float64 // seconds until the load ends
 }
 
 // Next implements sim.Load.
-func (a *arrivals) Next(_ int, random *sim.Stream) sim.Request {
-	r := sim.Request{Wait: -1, Replies: 1, Size: int(a.size(random))}
+func (a *arrivals) Next(_ int, random *stochastic.Stream) traffic.Request {
+	r := traffic.Request{Wait: -1, Replies: 1, Size: int(a.size(random))}
 	wait := a.wait(random)
 	if a.left -= wait; a.left > 0 {
 		r.Wait = wait

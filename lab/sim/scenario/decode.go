@@ -34,7 +34,7 @@ func (r *reader) scenario(n *yaml.Node) *Scenario {
 		"duration!": noted(&duration, r.quantity(&s.Duration, seconds, 1e-3, mostSeconds)),
 		"interval":  noted(&interval, r.quantity(&s.Interval, seconds, 1e-3, mostSeconds)),
 		"seeds":     r.whole(&s.Seeds, 1, mostSeeds),
-		"clock":     word(r, &s.Clock, Clocks),
+		"clock":     word(&r.fieldReader, &s.Clock, Clocks),
 		"packet":    r.whole(&s.Packet, 20, 65535),
 		"topology!": func(n *yaml.Node, at string) { r.topology(n, at, &s.Topology) },
 		"load!": func(n *yaml.Node, at string) {
@@ -50,7 +50,7 @@ func (r *reader) scenario(n *yaml.Node) *Scenario {
 			s.Measures = nil
 			r.list(n, at, func(n *yaml.Node, at string) {
 				var m Measure
-				word(r, &m, Measures)(n, at)
+				word(&r.fieldReader, &m, Measures)(n, at)
 				s.Measures = append(s.Measures, m)
 			})
 		},
@@ -110,7 +110,7 @@ func (r *reader) group(n *yaml.Node, at string, role Role) Group {
 	}
 	switch role {
 	case Router:
-		fields["ecmp"] = word(r, &g.ECMP, []ECMP{Resilient, Plain, Modulo})
+		fields["ecmp"] = word(&r.fieldReader, &g.ECMP, []ECMP{Resilient, Plain, Modulo})
 		fields["buckets"] = r.whole(&g.Buckets, 1, 65536)
 	case Balancer:
 		if r.held != nil {
@@ -122,7 +122,7 @@ func (r *reader) group(n *yaml.Node, at string, role Role) Group {
 		fields["queue"] = r.whole(&g.Queue, 1, 1<<30)
 	case Server:
 		fields["takes"] = r.quantity(&g.Takes, seconds, 0, mostSeconds)
-		fields["tail"] = word(r, &g.Tail, tails)
+		fields["tail"] = word(&r.fieldReader, &g.Tail, tails)
 		fields["cores"] = r.whole(&g.Cores, 1, 4096)
 		fields["queue"] = r.whole(&g.Queue, 1, 1<<30)
 		if r.held != nil { // the manifests determine their number and weights
@@ -160,7 +160,7 @@ func (r *reader) lan(n *yaml.Node, at string) LAN {
 	l := LAN{Line: n.Line, Kind: Switched}
 	r.object(n, at, map[string]field{
 		"name!":    r.name(&l.Name, &l.Line),
-		"kind":     word(r, &l.Kind, []Medium{Switched, Shared}),
+		"kind":     word(&r.fieldReader, &l.Kind, []Medium{Switched, Shared}),
 		"members!": r.refs(&l.Members),
 		"rate!":    r.quantity(&l.Rate, bits, 1, mostBits),
 		"delay":    r.quantity(&l.Delay, seconds, 0, mostSeconds),
@@ -174,9 +174,9 @@ func (r *reader) service(n *yaml.Node, at string) Service {
 		Timeout: defaultTimeout}
 	r.object(n, at, map[string]field{
 		"name!":                 r.name(&s.Name, &s.Line),
-		"method":                word(r, &s.Method, service.Methods),
-		"scheduler":             word(r, &s.Scheduler, service.Schedulers),
-		"connectionConsistency": word(r, &s.Survival, service.Survivals),
+		"method":                word(&r.fieldReader, &s.Method, service.Methods),
+		"scheduler":             word(&r.fieldReader, &s.Scheduler, service.Schedulers),
+		"connectionConsistency": word(&r.fieldReader, &s.Survival, service.Survivals),
 		"balancers":             r.refs(&s.Balancers),
 		"servers!":              r.refs(&s.Servers),
 		"timeout":               r.quantity(&s.Timeout, seconds, 1e-3, mostSeconds),
@@ -197,10 +197,10 @@ func (r *reader) load(n *yaml.Node, at string) Load {
 	r.object(n, at, map[string]field{
 		"from!":    r.ref(&l.From),
 		"to!":      r.nameOfService(&l.To),
-		"protocol": word(r, &l.Protocol, []Protocol{TCP, UDP}),
+		"protocol": word(&r.fieldReader, &l.Protocol, []Protocol{TCP, UDP}),
 		"answer":   r.quantity(&l.Answer, bytes, 1, mostBytes),
-		"tail":     word(r, &l.Tail, tails),
-		"arrivals": word(r, &l.Arrivals, []Arrivals{Steady, Poisson, Trace}),
+		"tail":     word(&r.fieldReader, &l.Tail, tails),
+		"arrivals": word(&r.fieldReader, &l.Arrivals, []Arrivals{Steady, Poisson, Trace}),
 		"rate":     r.quantity(&l.Rate, plain, leastRate, mostRate),
 		"times": func(n *yaml.Node, at string) {
 			r.list(n, at, func(n *yaml.Node, at string) {

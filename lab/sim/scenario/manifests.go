@@ -30,7 +30,7 @@ type Refused struct{ Frontend, State, Reason string }
 // balancer would plan if all servers pass their health checks. Errors are of type
 // Problems. It accepts any text without panicking.
 func ParseFor(services []*service.Service, file string, text []byte, files Files) (*Scenario, []Refused, error) {
-	r := &reader{file: file, files: files, held: []held{}}
+	r := &reader{fieldReader: fieldReader{file: file}, files: files, held: []held{}}
 	var refused []Refused
 	frontends := planned(services)
 	alike := map[string]int{} // by Service and port

@@ -158,28 +158,3 @@ func TestPage(t *testing.T) {
 		}
 	}
 }
-
-// FuzzTrace checks that no trace causes a panic, that accepted requests are in order, and
-// that each problem has an existing line number.
-func FuzzTrace(f *testing.F) {
-	for _, text := range []string{"time,client,bytes\n0,a,1\n", "0 1 2\n1 1 3 # x\n", ",,\n", "1,2,3\n0,2,3", "time\n"} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		fuzzlimit.Time(t)
-		r := traceReader{reader: &reader{file: "x.csv"}, clients: map[string]int{}}
-		r.read(text)
-		last := 0.0
-		for _, a := range r.asked {
-			if !(a.At >= last) || a.Client < 0 || a.Client >= len(r.clients) || a.Size < 0 {
-				t.Errorf("%+v after %v passes", a, last)
-			}
-			last = a.At
-		}
-		for _, p := range r.problems {
-			if p.Line < 1 || p.Line > yamltree.Lines([]byte(text)) || p.Message == "" {
-				t.Errorf("%+v: want a line from 1 to %d and a message", p, yamltree.Lines([]byte(text)))
-			}
-		}
-	})
-}

@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"github.com/fairlead/fairlead/core/ring"
-	"github.com/fairlead/fairlead/lab/sim"
 	"github.com/fairlead/fairlead/lab/sim/experiments"
 	"github.com/fairlead/fairlead/lab/sim/experiments/follow"
+	"github.com/fairlead/fairlead/lab/sim/stochastic"
 )
 
 // world is the environment before anything changes.
@@ -115,7 +115,7 @@ func (w *world) follow(service int, s *scenario, f *fleet, sc *scope, builder *r
 // open returns the connections that are open before the first change. The n followed
 // connections are divided between these and the ones that arrive later, in proportion to
 // their expected numbers.
-func (w *world) open(service, n int, end float64, state *follow.State, t *tally, random *sim.Stream) []follow.Conn {
+func (w *world) open(service, n int, end float64, state *follow.State, t *tally, random *stochastic.Stream) []follow.Conn {
 	conns := make([]follow.Conn, 0, n)
 	for i := range int(float64(n) * w.mean / (w.mean + end)) {
 		life, over := w.lives.Met(random)
@@ -127,7 +127,7 @@ func (w *world) open(service, n int, end float64, state *follow.State, t *tally,
 
 // arrive opens the connections that arrive before the given time, which is not the first
 // change.
-func (w *world) arrive(service int, conns []follow.Conn, n int, until, end float64, state *follow.State, t *tally, random *sim.Stream) []follow.Conn {
+func (w *world) arrive(service int, conns []follow.Conn, n int, until, end float64, state *follow.State, t *tally, random *stochastic.Stream) []follow.Conn {
 	for i := t.followed; i < int(float64(n)*(w.mean+until)/(w.mean+end)); i++ {
 		born := until * random.Float()
 		conns = append(conns, state.Open(service, w.seed+uint64(i), born, born+w.lives.New(random)))

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/schedule"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/lab/sim"
+	"github.com/fairlead/fairlead/lab/sim/stochastic"
 )
 
 // Way is how load balancers preserve connections.
@@ -172,21 +172,23 @@ func Mix(z uint64) uint64 {
 }
 
 // NewStream returns the stream of random numbers identified by two numbers.
-func NewStream(a, b uint64) *sim.Stream { return sim.NewStream(uint32(Mix(Mix(a)+b) >> 33)) }
+func NewStream(a, b uint64) *stochastic.Stream {
+	return stochastic.NewStream(uint32(Mix(Mix(a)+b) >> 33))
+}
 
 // Lives is the log-normal distribution of connection lifetimes: most are short, and a few
 // very long.
 type Lives struct {
 	// New draws the lifetime of a connection that opens, in seconds.
-	New sim.Draw
-	met sim.Draw
+	New stochastic.Draw
+	met stochastic.Draw
 }
 
 // NewLives returns lifetimes with the given mean in seconds. sigma is the standard
 // deviation of their logarithm.
 func NewLives(mean, sigma float64) Lives {
 	square := sigma * sigma
-	return Lives{sim.Lognormal(rounded(mean*math.Exp(-square/2)), sigma), sim.Lognormal(rounded(mean*math.Exp(square/2)), sigma)}
+	return Lives{stochastic.Lognormal(rounded(mean*math.Exp(-square/2)), sigma), stochastic.Lognormal(rounded(mean*math.Exp(square/2)), sigma)}
 }
 
 // rounded removes the bits that may differ between machines.
@@ -194,7 +196,7 @@ func rounded(x float64) float64 { return float64(float32(x)) }
 
 // Met draws the lifetime of a connection that is open at a random time, and how much of
 // it is over. Longer connections are more likely to be open.
-func (l Lives) Met(s *sim.Stream) (life, over float64) {
+func (l Lives) Met(s *stochastic.Stream) (life, over float64) {
 	life = l.met(s)
 	return life, life * s.Float()
 }

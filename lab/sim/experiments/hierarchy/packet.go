@@ -7,6 +7,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/lab/sim"
+	"github.com/fairlead/fairlead/lab/sim/traffic"
 )
 
 // medium is what connects a load balancer with the level below it.
@@ -72,7 +73,7 @@ func (t tree) packets(ctx context.Context, rate, seconds float64, seed uint32) (
 	if err != nil {
 		return nil, err
 	}
-	client := n.Client(sim.Client{Name: "client", To: root, Load: sim.Poisson(rate, nil)})
+	client := n.Client(sim.Client{Name: "client", To: root, Load: traffic.Poisson(rate, nil)})
 	n.Link(client, root, fast, 0, math.MaxInt32)
 	if t.medium == switched {
 		for _, s := range n.levels[t.depth] {

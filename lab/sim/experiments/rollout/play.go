@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/core/ring"
-	"github.com/fairlead/fairlead/lab/sim"
 	"github.com/fairlead/fairlead/lab/sim/experiments"
 	"github.com/fairlead/fairlead/lab/sim/experiments/follow"
+	"github.com/fairlead/fairlead/lab/sim/stochastic"
 )
 
 // move contains the changes of servers at one time, and of one load balancer.
@@ -66,7 +66,7 @@ type play struct {
 	conns   []follow.Conn
 	now     float64
 	came    float64 // time at which servers were last added
-	random  *sim.Stream
+	random  *stochastic.Stream
 	played
 }
 

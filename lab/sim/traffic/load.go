@@ -1,10 +1,17 @@
-package sim
+// Package traffic contains what clients of the simulator request, and when: requests at
+// random, at intervals, or as in a trace.
+//
+// What does not belong here: connections, retries and all that depends on answers, which
+// is the simulator's (sim).
+package traffic
+
+import "github.com/fairlead/fairlead/lab/sim/stochastic"
 
 // Load determines when a client sends requests, and for what. It may use the Stream, and
 // no other shared state.
 type Load interface {
 	// Next returns the current request, and when the next one follows.
-	Next(number int, random *Stream) Request
+	Next(number int, random *stochastic.Stream) Request
 }
 
 // Request is a client's request.
@@ -21,20 +28,22 @@ type Request struct {
 	Flow int
 }
 
-// starter is a load that begins later than its client's start.
-type starter interface {
-	first(random *Stream) float64
+// Starter is a load that begins later than its client's start.
+type Starter interface {
+	First(random *stochastic.Stream) float64
 }
 
 // Poisson sends requests at random with the given mean rate per second and with random
 // sizes (nil: 0), with one reply each.
-func Poisson(rate float64, size Draw) Load { return poisson{Exponential(1 / rate), size} }
+func Poisson(rate float64, size stochastic.Draw) Load {
+	return poisson{stochastic.Exponential(1 / rate), size}
+}
 
-type poisson struct{ wait, size Draw }
+type poisson struct{ wait, size stochastic.Draw }
 
-func (p poisson) first(random *Stream) float64 { return p.wait(random) }
+func (p poisson) First(random *stochastic.Stream) float64 { return p.wait(random) }
 
-func (p poisson) Next(_ int, random *Stream) Request {
+func (p poisson) Next(_ int, random *stochastic.Stream) Request {
 	r := Request{Wait: p.wait(random), Replies: 1}
 	if p.size != nil {
 		r.Size = int(p.size(random))
@@ -43,14 +52,14 @@ func (p poisson) Next(_ int, random *Stream) Request {
 }
 
 // Steady sends a request every so many seconds, with random sizes and one reply each.
-func Steady(every float64, size Draw) Load { return steady{every, size} }
+func Steady(every float64, size stochastic.Draw) Load { return steady{every, size} }
 
 type steady struct {
 	every float64
-	size  Draw
+	size  stochastic.Draw
 }
 
-func (s steady) Next(_ int, random *Stream) Request {
+func (s steady) Next(_ int, random *stochastic.Stream) Request {
 	return Request{Wait: s.every, Replies: 1, Size: int(s.size(random))}
 }
 
@@ -66,14 +75,14 @@ func Replay(trace []Record) Load { return replay(trace) }
 
 type replay []Record
 
-func (r replay) first(*Stream) float64 {
+func (r replay) First(*stochastic.Stream) float64 {
 	if len(r) == 0 {
 		return -1
 	}
 	return r[0].At
 }
 
-func (r replay) Next(number int, _ *Stream) Request {
+func (r replay) Next(number int, _ *stochastic.Stream) Request {
 	k := r[number]
 	q := Request{Wait: -1, Replies: 1, Size: k.Size, Flow: k.Flow}
 	if number+1 < len(r) {

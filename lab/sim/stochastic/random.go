@@ -1,4 +1,8 @@
-package sim
+// Package stochastic contains the simulator's streams of random numbers and the
+// distributions that are drawn from them, the same on any machine.
+//
+// What does not belong here: what is drawn for which purpose (sim and traffic).
+package stochastic
 
 // Stream is a stream of random numbers from L'Ecuyer's MRG32k3a (Operations Research
 // 47(1), 1999), the generator of ns-2. The same seed gives the same numbers on any
@@ -42,9 +46,9 @@ func (s *Stream) Below(n int) int { return int(s.bits()) % n }
 
 func (s *Stream) bits() int32 { return int32(s.Float() * (1 << 31)) }
 
-// newStream returns the stream for one user of a seed. All six state numbers differ, so
+// StreamOf returns the stream for one user of a seed. All six state numbers differ, so
 // that adjacent streams are independent.
-func newStream(seed, user uint32) *Stream {
+func StreamOf(seed, user uint32) *Stream {
 	z := uint64(max(seed, 1))<<32 | uint64(user)
 	next := func(below uint64) int64 { // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014)
 		z += 0x9e3779b97f4a7c15
