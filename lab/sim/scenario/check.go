@@ -8,6 +8,8 @@ import (
 
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/suggest"
+	"github.com/fairlead/fairlead/lab/sim/scenario/reading"
+	"github.com/fairlead/fairlead/lab/sim/scenario/requests"
 )
 
 // mostIntervals limits the size of the results.
@@ -22,12 +24,12 @@ const mostLinks = 200_000
 // check rejects what is syntactically valid but impossible.
 func check(r *reader, s *Scenario) {
 	if s.Interval > s.Duration || s.Duration/s.Interval > mostIntervals {
-		r.refuse(s.line, "interval", "%s: want 1 to %[3]d intervals in the duration, %[2]s", show(s.Interval, seconds), show(s.Duration, seconds), mostIntervals)
+		r.Refuse(s.line, "interval", "%s: want 1 to %[3]d intervals in the duration, %[2]s", reading.Show(s.Interval, reading.Seconds), reading.Show(s.Duration, reading.Seconds), mostIntervals)
 	}
 	c := &checker{reader: r, s: s, who: map[string]*member{}, groups: map[string]*Group{}}
 	defer func() { s.who, s.lans = c.who, c.lans }()
 	for _, step := range []func(){c.members, c.joined, c.services, c.behind, c.load, c.ways, c.events} {
-		if step(); len(c.problems) > 0 {
+		if step(); len(c.Problems) > 0 {
 			return
 		}
 	}
@@ -69,7 +71,7 @@ func (c *checker) members() {
 	lines := map[string]int{}
 	taken := func(name string, line int, field string) bool {
 		if was := lines[name]; was != 0 {
-			c.refuse(line, field, "%s already exists, in line %d: rename one of the two", name, was)
+			c.Refuse(line, field, "%s already exists, in line %d: rename one of the two", name, was)
 			return true
 		}
 		lines[name] = line
@@ -79,19 +81,19 @@ func (c *checker) members() {
 	for i := range c.s.Topology.Groups {
 		g := &c.s.Topology.Groups[i]
 		field := fmt.Sprintf("topology.%s %s", g.Role, g.Name)
-		if total += max(1, g.Count); total > mostNodes {
-			c.refuse(g.Line, field, "more than %d nodes in total", mostNodes)
+		if total += max(1, g.Count); total > reading.MostNodes {
+			c.Refuse(g.Line, field, "more than %d nodes in total", reading.MostNodes)
 			return
 		}
 		if g.Role != Client {
 			forwarding += max(1, g.Count)
 		}
 		if forwarding > mostForwarding {
-			c.refuse(g.Line, field, "more than %d routers, balancers and servers in total", mostForwarding)
+			c.Refuse(g.Line, field, "more than %d routers, balancers and servers in total", mostForwarding)
 			return
 		}
 		if g.Present > max(1, g.Count) {
-			c.refuse(g.Line, field, "present is %d, but count is %d", g.Present, max(1, g.Count))
+			c.Refuse(g.Line, field, "present is %d, but count is %d", g.Present, max(1, g.Count))
 		}
 		names := g.Names()
 		if g.Count > 0 && taken(g.Name, g.Line, field) {
@@ -124,10 +126,10 @@ func (c *checker) find(ref Ref, field string, want ...Role) []string {
 	}
 	switch {
 	case g == nil:
-		c.refuse(ref.Line, field, "%s does not exist%s", ref.Name, suggest.DidYouMean(ref.Name, c.names()))
+		c.Refuse(ref.Line, field, "%s does not exist%s", ref.Name, suggest.DidYouMean(ref.Name, c.names()))
 		return nil
 	case len(want) > 0 && !slices.Contains(want, g.Role):
-		c.refuse(ref.Line, field, "%s is one of %s, want one of %s", ref.Name, g.Role, all(want))
+		c.Refuse(ref.Line, field, "%s is one of %s, want one of %s", ref.Name, g.Role, reading.All(want))
 		return nil
 	}
 	return names
@@ -153,7 +155,7 @@ func (c *checker) joined() {
 		field := fmt.Sprintf("topology.links[%d].between", i)
 		as, bs := c.find(l.Between[0], field), c.find(l.Between[1], field)
 		if len(c.links)+len(as)*len(bs) > mostLinks {
-			c.refuse(l.Line, field, "more than %d links in total", mostLinks)
+			c.Refuse(l.Line, field, "more than %d links in total", mostLinks)
 			return
 		}
 		for _, a := range as {
@@ -168,7 +170,7 @@ func (c *checker) joined() {
 			for _, name := range c.find(ref, field) {
 				m := c.who[name]
 				if slices.Contains(m.doors, l.Name) {
-					c.refuse(ref.Line, field, "%s occurs in %s twice", name, l.Name)
+					c.Refuse(ref.Line, field, "%s occurs in %s twice", name, l.Name)
 				}
 				m.doors = append(m.doors, l.Name)
 				if l.Kind == Switched {
@@ -183,9 +185,9 @@ func (c *checker) link(a, b string, line int, field string) {
 	key := ends(a, b)
 	switch was := c.links[key]; {
 	case a == b:
-		c.refuse(line, field, "a link from %s to itself", a)
+		c.Refuse(line, field, "a link from %s to itself", a)
 	case was != 0:
-		c.refuse(line, field, "%s and %s already have a link, in line %d", a, b, was)
+		c.Refuse(line, field, "%s and %s already have a link, in line %d", a, b, was)
 	default:
 		c.links[key] = line
 		c.who[a].doors, c.who[b].doors = append(c.who[a].doors, b), append(c.who[b].doors, a)
@@ -206,15 +208,15 @@ func (c *checker) services() {
 		s := &c.s.Services[i]
 		field := fmt.Sprintf("services[%d]", i)
 		if was := lines[s.Name]; was != 0 {
-			c.refuse(s.Line, field, "%s already exists, in line %d: rename one of the two", s.Name, was)
+			c.Refuse(s.Line, field, "%s already exists, in line %d: rename one of the two", s.Name, was)
 		}
 		lines[s.Name] = s.Line
 		c.survival(s, field+".connectionConsistency")
 		switch {
 		case s.Buckets > 0 && s.Survival != service.FlowTable:
-			c.refuse(s.Line, field+".buckets", "flows are not tracked with connection consistency %s; want %s", s.Survival, service.FlowTable)
+			c.Refuse(s.Line, field+".buckets", "flows are not tracked with connection consistency %s; want %s", s.Survival, service.FlowTable)
 		case s.Looks > 0 && s.Buckets == 0:
-			c.refuse(s.Line, field+".looks", "no hash chains to search: set buckets")
+			c.Refuse(s.Line, field+".looks", "no hash chains to search: set buckets")
 		}
 		if len(s.Balancers) == 0 {
 			for _, g := range c.s.Topology.Groups {
@@ -224,7 +226,7 @@ func (c *checker) services() {
 			}
 		}
 		if len(s.Balancers) == 0 {
-			c.refuse(s.Line, field+".balancers", "no balancer exists")
+			c.Refuse(s.Line, field+".balancers", "no balancer exists")
 		}
 		c.distinct(s.Balancers, field+".balancers", Balancer)
 		c.distinct(s.Servers, field+".servers", Server, Balancer)
@@ -249,7 +251,7 @@ func (c *checker) behind() {
 				switch {
 				case c.who[name].group.Role != Balancer:
 				case len(of[name]) != 1:
-					c.refuse(ref.Line, fmt.Sprintf("services[%d].servers", i), "%s is a balancer of %d services: as a server, it must be a balancer of a single service", name, len(of[name]))
+					c.Refuse(ref.Line, fmt.Sprintf("services[%d].servers", i), "%s is a balancer of %d services: as a server, it must be a balancer of a single service", name, len(of[name]))
 					return
 				default:
 					leads[s][of[name][0]] = true
@@ -259,7 +261,7 @@ func (c *checker) behind() {
 	}
 	for i := range c.s.Services {
 		if s := &c.s.Services[i]; returns(leads, s) {
-			c.refuse(s.Line, fmt.Sprintf("services[%d].servers", i), "packets for %s would return to its own balancers", s.Name)
+			c.Refuse(s.Line, fmt.Sprintf("services[%d].servers", i), "packets for %s would return to its own balancers", s.Name)
 		}
 	}
 }
@@ -291,7 +293,7 @@ func (c *checker) survival(s *Service, field string) {
 	case s.Survival == "":
 		s.Survival = best
 	case best == service.FlowTable && s.Survival != best:
-		c.refuse(s.Line, field, "%s is not possible with method %s and scheduler %s, which require tracked flows; want %s",
+		c.Refuse(s.Line, field, "%s is not possible with method %s and scheduler %s, which require tracked flows; want %s",
 			s.Survival, s.Method, s.Scheduler, best)
 	}
 }
@@ -302,7 +304,7 @@ func (c *checker) distinct(refs []Ref, field string, want ...Role) {
 	for _, ref := range refs {
 		for _, name := range c.find(ref, field, want...) {
 			if seen[name] {
-				c.refuse(ref.Line, field, "%s is named twice", name)
+				c.Refuse(ref.Line, field, "%s is named twice", name)
 			}
 			seen[name] = true
 		}
@@ -316,7 +318,7 @@ func (c *checker) load() {
 		field := fmt.Sprintf("load[%d]", i)
 		for _, client := range c.find(l.From, field+".from", Client) {
 			if was := asked[client]; was != 0 {
-				c.refuse(l.Line, field+".from", "%s already has a load, in line %d: add other clients", client, was)
+				c.Refuse(l.Line, field+".from", "%s already has a load, in line %d: add other clients", client, was)
 				break
 			}
 			asked[client] = l.Line
@@ -326,14 +328,14 @@ func (c *checker) load() {
 			for _, s := range c.s.Services {
 				names = append(names, s.Name)
 			}
-			c.refuse(l.To.Line, field+".to", "no service %s; want one of %s", l.To.Name, strings.Join(names, ", "))
+			c.Refuse(l.To.Line, field+".to", "no service %s; want one of %s", l.To.Name, strings.Join(names, ", "))
 		}
 		c.schedule(l, field)
 	}
 	for _, g := range c.s.Topology.Groups {
 		for _, name := range g.Names() {
 			if g.Role == Client && asked[name] == 0 {
-				c.refuse(g.Line, "topology.clients "+g.Name, "%s sends no requests: add it to load", name)
+				c.Refuse(g.Line, "topology.clients "+g.Name, "%s sends no requests: add it to load", name)
 				break
 			}
 		}
@@ -347,19 +349,19 @@ func (c *checker) schedule(l *Load, field string) {
 	}
 	switch {
 	case l.Arrivals == Trace && (l.Rate > 0 || len(l.Trace) == 0):
-		c.refuse(l.Line, field, "a trace needs a file or times, and no rate")
+		c.Refuse(l.Line, field, "a trace needs a file or times, and no rate")
 	case l.doubled:
-		c.refuse(l.Line, field, "a trace has a file or times, not both")
+		c.Refuse(l.Line, field, "a trace has a file or times, not both")
 	case l.Arrivals != Trace && (l.Rate == 0 || len(l.Trace) > 0):
-		c.refuse(l.Line, field, "%s arrivals have a rate and no trace", l.Arrivals)
+		c.Refuse(l.Line, field, "%s arrivals have a rate and no trace", l.Arrivals)
 	case l.Start >= l.End:
-		c.refuse(l.Line, field, "it starts at %s and ends at %s", show(l.Start, seconds), show(l.End, seconds))
+		c.Refuse(l.Line, field, "it starts at %s and ends at %s", reading.Show(l.Start, reading.Seconds), reading.Show(l.End, reading.Seconds))
 	case l.End > c.s.Duration:
-		c.refuse(l.Line, field+".end", "%s is after the end, %s", show(l.End, seconds), show(c.s.Duration, seconds))
-	case !slices.IsSortedFunc(l.Trace, func(a, b Asked) int { return cmp.Compare(a.At, b.At) }):
-		c.refuse(l.Line, field+".times", "they are not in order")
+		c.Refuse(l.Line, field+".end", "%s is after the end, %s", reading.Show(l.End, reading.Seconds), reading.Show(c.s.Duration, reading.Seconds))
+	case !slices.IsSortedFunc(l.Trace, func(a, b requests.Asked) int { return cmp.Compare(a.At, b.At) }):
+		c.Refuse(l.Line, field+".times", "they are not in order")
 	case l.Protocol == UDP && (l.Requests > 1 || l.Pause > 0):
-		c.refuse(l.Line, field, "requests and pause apply to connections, which udp does not have")
+		c.Refuse(l.Line, field, "requests and pause apply to connections, which udp does not have")
 	}
 }
 

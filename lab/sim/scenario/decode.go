@@ -8,6 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/sim/scenario/reading"
+	"github.com/fairlead/fairlead/lab/sim/scenario/requests"
 )
 
 // Defaults of a scenario.
@@ -27,52 +29,52 @@ const (
 
 // scenario reads a whole file.
 func (r *reader) scenario(n *yaml.Node) *Scenario {
-	s := &Scenario{Name: nameOf(r.file), Interval: defaultInterval, Seeds: 1, Clock: Scale, Packet: defaultPacket, Measures: Measures}
+	s := &Scenario{Name: nameOf(r.File), Interval: defaultInterval, Seeds: 1, Clock: Scale, Packet: defaultPacket, Measures: Measures}
 	var duration, interval int // the lines of these fields
-	fields := map[string]field{
-		"about":     r.text(&s.About),
-		"duration!": noted(&duration, r.quantity(&s.Duration, seconds, 1e-3, mostSeconds)),
-		"interval":  noted(&interval, r.quantity(&s.Interval, seconds, 1e-3, mostSeconds)),
-		"seeds":     r.whole(&s.Seeds, 1, mostSeeds),
-		"clock":     word(&r.fieldReader, &s.Clock, Clocks),
-		"packet":    r.whole(&s.Packet, 20, 65535),
+	fields := map[string]reading.Field{
+		"about":     r.Text(&s.About),
+		"duration!": noted(&duration, r.Quantity(&s.Duration, reading.Seconds, 1e-3, reading.MostSeconds)),
+		"interval":  noted(&interval, r.Quantity(&s.Interval, reading.Seconds, 1e-3, reading.MostSeconds)),
+		"seeds":     r.Whole(&s.Seeds, 1, reading.MostSeeds),
+		"clock":     reading.Word(&r.Reader, &s.Clock, Clocks),
+		"packet":    r.Whole(&s.Packet, 20, 65535),
 		"topology!": func(n *yaml.Node, at string) { r.topology(n, at, &s.Topology) },
 		"load!": func(n *yaml.Node, at string) {
 			if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-				r.refuse(n.Line, at, "no load is defined")
+				r.Refuse(n.Line, at, "no load is defined")
 			}
-			r.list(n, at, func(n *yaml.Node, at string) { s.Load = append(s.Load, r.load(n, at)) })
+			r.List(n, at, func(n *yaml.Node, at string) { s.Load = append(s.Load, r.load(n, at)) })
 		},
 		"events": func(n *yaml.Node, at string) {
-			r.list(n, at, func(n *yaml.Node, at string) { s.Events = append(s.Events, r.event(n, at)) })
+			r.List(n, at, func(n *yaml.Node, at string) { s.Events = append(s.Events, r.event(n, at)) })
 		},
 		"measures": func(n *yaml.Node, at string) {
 			s.Measures = nil
-			r.list(n, at, func(n *yaml.Node, at string) {
+			r.List(n, at, func(n *yaml.Node, at string) {
 				var m Measure
-				word(&r.fieldReader, &m, Measures)(n, at)
+				reading.Word(&r.Reader, &m, Measures)(n, at)
 				s.Measures = append(s.Measures, m)
 			})
 		},
 		"goals": func(n *yaml.Node, at string) {
-			r.object(n, at, map[string]field{
-				"failed": r.quantity(&s.Goals.Failed, share, 0, 1),
-				"p99":    r.quantity(&s.Goals.P99, seconds, 0, mostSeconds),
+			r.Object(n, at, map[string]reading.Field{
+				"failed": r.Quantity(&s.Goals.Failed, reading.Share, 0, 1),
+				"p99":    r.Quantity(&s.Goals.P99, reading.Seconds, 0, reading.MostSeconds),
 			})
 		},
 	}
 	if r.held == nil {
 		fields["services!"] = func(n *yaml.Node, at string) {
-			r.list(n, at, func(n *yaml.Node, at string) { s.Services = append(s.Services, r.service(n, at)) })
+			r.List(n, at, func(n *yaml.Node, at string) { s.Services = append(s.Services, r.service(n, at)) })
 		}
 	}
-	r.object(n, "", fields)
+	r.Object(n, "", fields)
 	s.line = cmp.Or(interval, duration)
 	return s
 }
 
 // noted reads a value and records its line.
-func noted(line *int, read field) field {
+func noted(line *int, read reading.Field) reading.Field {
 	return func(n *yaml.Node, at string) {
 		*line = n.Line
 		read(n, at)
@@ -86,59 +88,59 @@ func nameOf(file string) string {
 }
 
 func (r *reader) topology(n *yaml.Node, at string, t *Topology) {
-	fields := map[string]field{
+	fields := map[string]reading.Field{
 		"links": func(n *yaml.Node, at string) {
-			r.list(n, at, func(n *yaml.Node, at string) { t.Links = append(t.Links, r.link(n, at)) })
+			r.List(n, at, func(n *yaml.Node, at string) { t.Links = append(t.Links, r.link(n, at)) })
 		},
 		"lans": func(n *yaml.Node, at string) {
-			r.list(n, at, func(n *yaml.Node, at string) { t.LANs = append(t.LANs, r.lan(n, at)) })
+			r.List(n, at, func(n *yaml.Node, at string) { t.LANs = append(t.LANs, r.lan(n, at)) })
 		},
 	}
 	for _, role := range roles {
 		fields[string(role)] = func(n *yaml.Node, at string) {
-			r.list(n, at, func(n *yaml.Node, at string) { t.Groups = append(t.Groups, r.group(n, at, role)) })
+			r.List(n, at, func(n *yaml.Node, at string) { t.Groups = append(t.Groups, r.group(n, at, role)) })
 		}
 	}
-	r.object(n, at, fields)
+	r.Object(n, at, fields)
 }
 
 func (r *reader) group(n *yaml.Node, at string, role Role) Group {
 	g := Group{Role: role, Line: n.Line, Present: -1, ECMP: Resilient, Tail: Fixed, Cores: 1, Weight: 1}
-	fields := map[string]field{
-		"name!": r.name(&g.Name, &g.Line),
-		"count": r.whole(&g.Count, 1, mostNodes),
+	fields := map[string]reading.Field{
+		"name!": r.Name(&g.Name, &g.Line),
+		"count": r.Whole(&g.Count, 1, reading.MostNodes),
 	}
 	switch role {
 	case Router:
-		fields["ecmp"] = word(&r.fieldReader, &g.ECMP, []ECMP{Resilient, Plain, Modulo})
-		fields["buckets"] = r.whole(&g.Buckets, 1, 65536)
+		fields["ecmp"] = reading.Word(&r.Reader, &g.ECMP, []ECMP{Resilient, Plain, Modulo})
+		fields["buckets"] = r.Whole(&g.Buckets, 1, 65536)
 	case Balancer:
 		if r.held != nil {
 			fields["only"] = r.nameOfService(&g.Only)
 		}
-		fields["present"] = r.whole(&g.Present, 0, mostNodes)
-		fields["takes"] = r.quantity(&g.Takes, seconds, 0, mostSeconds)
-		fields["cores"] = r.whole(&g.Cores, 1, 4096)
-		fields["queue"] = r.whole(&g.Queue, 1, 1<<30)
+		fields["present"] = r.Whole(&g.Present, 0, reading.MostNodes)
+		fields["takes"] = r.Quantity(&g.Takes, reading.Seconds, 0, reading.MostSeconds)
+		fields["cores"] = r.Whole(&g.Cores, 1, 4096)
+		fields["queue"] = r.Whole(&g.Queue, 1, 1<<30)
 	case Server:
-		fields["takes"] = r.quantity(&g.Takes, seconds, 0, mostSeconds)
-		fields["tail"] = word(&r.fieldReader, &g.Tail, tails)
-		fields["cores"] = r.whole(&g.Cores, 1, 4096)
-		fields["queue"] = r.whole(&g.Queue, 1, 1<<30)
+		fields["takes"] = r.Quantity(&g.Takes, reading.Seconds, 0, reading.MostSeconds)
+		fields["tail"] = reading.Word(&r.Reader, &g.Tail, tails)
+		fields["cores"] = r.Whole(&g.Cores, 1, 4096)
+		fields["queue"] = r.Whole(&g.Queue, 1, 1<<30)
 		if r.held != nil { // the manifests determine their number and weights
 			fields["of!"] = r.nameOfService(&g.Of)
-			fields["spare"] = r.whole(&g.Spare, 0, mostNodes)
+			fields["spare"] = r.Whole(&g.Spare, 0, reading.MostNodes)
 			delete(fields, "count")
 			break
 		}
-		fields["present"] = r.whole(&g.Present, 0, mostNodes)
+		fields["present"] = r.Whole(&g.Present, 0, reading.MostNodes)
 		fields["weight"] = func(n *yaml.Node, at string) {
 			w := 1
-			r.whole(&w, 1, 65535)(n, at)
+			r.Whole(&w, 1, 65535)(n, at)
 			g.Weight = uint32(w)
 		}
 	}
-	r.object(n, at, fields)
+	r.Object(n, at, fields)
 	if g.Present < 0 {
 		g.Present = max(1, g.Count)
 	}
@@ -147,24 +149,24 @@ func (r *reader) group(n *yaml.Node, at string, role Role) Group {
 
 func (r *reader) link(n *yaml.Node, at string) Link {
 	l := Link{Line: n.Line}
-	r.object(n, at, map[string]field{
+	r.Object(n, at, map[string]reading.Field{
 		"between!": r.pair(&l.Between, &l.Line),
-		"rate!":    r.quantity(&l.Rate, bits, 1, mostBits),
-		"delay":    r.quantity(&l.Delay, seconds, 0, mostSeconds),
-		"queue":    r.whole(&l.Queue, 1, 1<<30),
+		"rate!":    r.Quantity(&l.Rate, reading.Bits, 1, reading.MostBits),
+		"delay":    r.Quantity(&l.Delay, reading.Seconds, 0, reading.MostSeconds),
+		"queue":    r.Whole(&l.Queue, 1, 1<<30),
 	})
 	return l
 }
 
 func (r *reader) lan(n *yaml.Node, at string) LAN {
 	l := LAN{Line: n.Line, Kind: Switched}
-	r.object(n, at, map[string]field{
-		"name!":    r.name(&l.Name, &l.Line),
-		"kind":     word(&r.fieldReader, &l.Kind, []Medium{Switched, Shared}),
+	r.Object(n, at, map[string]reading.Field{
+		"name!":    r.Name(&l.Name, &l.Line),
+		"kind":     reading.Word(&r.Reader, &l.Kind, []Medium{Switched, Shared}),
 		"members!": r.refs(&l.Members),
-		"rate!":    r.quantity(&l.Rate, bits, 1, mostBits),
-		"delay":    r.quantity(&l.Delay, seconds, 0, mostSeconds),
-		"queue":    r.whole(&l.Queue, 1, 1<<30),
+		"rate!":    r.Quantity(&l.Rate, reading.Bits, 1, reading.MostBits),
+		"delay":    r.Quantity(&l.Delay, reading.Seconds, 0, reading.MostSeconds),
+		"queue":    r.Whole(&l.Queue, 1, 1<<30),
 	})
 	return l
 }
@@ -172,50 +174,50 @@ func (r *reader) lan(n *yaml.Node, at string) LAN {
 func (r *reader) service(n *yaml.Node, at string) Service {
 	s := Service{Line: n.Line, Method: service.DefaultMethod, Scheduler: service.DefaultScheduler, RingSize: service.DefaultRingSize,
 		Timeout: defaultTimeout}
-	r.object(n, at, map[string]field{
-		"name!":                 r.name(&s.Name, &s.Line),
-		"method":                word(&r.fieldReader, &s.Method, service.Methods),
-		"scheduler":             word(&r.fieldReader, &s.Scheduler, service.Schedulers),
-		"connectionConsistency": word(&r.fieldReader, &s.Survival, service.Survivals),
+	r.Object(n, at, map[string]reading.Field{
+		"name!":                 r.Name(&s.Name, &s.Line),
+		"method":                reading.Word(&r.Reader, &s.Method, service.Methods),
+		"scheduler":             reading.Word(&r.Reader, &s.Scheduler, service.Schedulers),
+		"connectionConsistency": reading.Word(&r.Reader, &s.Survival, service.Survivals),
 		"balancers":             r.refs(&s.Balancers),
 		"servers!":              r.refs(&s.Servers),
-		"timeout":               r.quantity(&s.Timeout, seconds, 1e-3, mostSeconds),
+		"timeout":               r.Quantity(&s.Timeout, reading.Seconds, 1e-3, reading.MostSeconds),
 		"buckets": func(n *yaml.Node, at string) {
-			r.whole(&s.Buckets, 1, 1<<20)(n, at)
+			r.Whole(&s.Buckets, 1, 1<<20)(n, at)
 			if s.Buckets&(s.Buckets-1) != 0 {
-				r.refuse(n.Line, at, "%d is not a power of two", s.Buckets)
+				r.Refuse(n.Line, at, "%d is not a power of two", s.Buckets)
 			}
 		},
-		"looks": r.quantity(&s.Looks, seconds, 0, 1),
+		"looks": r.Quantity(&s.Looks, reading.Seconds, 0, 1),
 	})
 	return s
 }
 
 func (r *reader) load(n *yaml.Node, at string) Load {
 	l := Load{Line: n.Line, Protocol: TCP, Tail: Fixed, Requests: 1, Timeout: 1, Retries: defaultRetries}
-	var times []Asked
-	r.object(n, at, map[string]field{
+	var times []requests.Asked
+	r.Object(n, at, map[string]reading.Field{
 		"from!":    r.ref(&l.From),
 		"to!":      r.nameOfService(&l.To),
-		"protocol": word(&r.fieldReader, &l.Protocol, []Protocol{TCP, UDP}),
-		"answer":   r.quantity(&l.Answer, bytes, 1, mostBytes),
-		"tail":     word(&r.fieldReader, &l.Tail, tails),
-		"arrivals": word(&r.fieldReader, &l.Arrivals, []Arrivals{Steady, Poisson, Trace}),
-		"rate":     r.quantity(&l.Rate, plain, leastRate, mostRate),
+		"protocol": reading.Word(&r.Reader, &l.Protocol, []Protocol{TCP, UDP}),
+		"answer":   r.Quantity(&l.Answer, reading.Bytes, 1, reading.MostBytes),
+		"tail":     reading.Word(&r.Reader, &l.Tail, tails),
+		"arrivals": reading.Word(&r.Reader, &l.Arrivals, []Arrivals{Steady, Poisson, Trace}),
+		"rate":     r.Quantity(&l.Rate, reading.Plain, reading.LeastRate, reading.MostRate),
 		"times": func(n *yaml.Node, at string) {
-			r.list(n, at, func(n *yaml.Node, at string) {
+			r.List(n, at, func(n *yaml.Node, at string) {
 				var t float64
-				r.quantity(&t, seconds, 0, mostSeconds)(n, at)
-				times = append(times, Asked{At: t, Client: len(times)})
+				r.Quantity(&t, reading.Seconds, 0, reading.MostSeconds)(n, at)
+				times = append(times, requests.Asked{At: t, Client: len(times)})
 			})
 		},
 		"trace":    r.trace(&l.Trace),
-		"start":    r.quantity(&l.Start, seconds, 0, mostSeconds),
-		"end":      r.quantity(&l.End, seconds, 0, mostSeconds),
-		"requests": r.whole(&l.Requests, 1, 1_000_000),
-		"pause":    r.quantity(&l.Pause, seconds, 0, mostSeconds),
-		"timeout":  r.quantity(&l.Timeout, seconds, 1e-3, mostSeconds),
-		"retries":  r.whole(&l.Retries, 0, 100),
+		"start":    r.Quantity(&l.Start, reading.Seconds, 0, reading.MostSeconds),
+		"end":      r.Quantity(&l.End, reading.Seconds, 0, reading.MostSeconds),
+		"requests": r.Whole(&l.Requests, 1, 1_000_000),
+		"pause":    r.Quantity(&l.Pause, reading.Seconds, 0, reading.MostSeconds),
+		"timeout":  r.Quantity(&l.Timeout, reading.Seconds, 1e-3, reading.MostSeconds),
+		"retries":  r.Whole(&l.Retries, 0, 100),
 	})
 	l.doubled = len(times) > 0 && len(l.Trace) > 0
 	l.Trace = append(l.Trace, times...)
@@ -231,10 +233,10 @@ func (r *reader) load(n *yaml.Node, at string) Load {
 // event reads an event. The action is the key whose value is the subject.
 func (r *reader) event(n *yaml.Node, at string) Event {
 	e := Event{Line: n.Line, Noticed: -1}
-	act := func(a Action, read field) field {
+	act := func(a Action, read reading.Field) reading.Field {
 		return func(n *yaml.Node, at string) {
 			if e.Action != "" {
-				r.refuse(n.Line, at, "an event has one action: %s is another one", e.Action)
+				r.Refuse(n.Line, at, "an event has one action: %s is another one", e.Action)
 			}
 			e.Action = a
 			read(n, at)
@@ -249,9 +251,9 @@ func (r *reader) event(n *yaml.Node, at string) Event {
 		r.pair(&ends, &e.Line)(n, at)
 		e.What = ends[:]
 	}
-	fields := map[string]field{
-		"at!":     r.quantity(&e.At, seconds, 0, mostSeconds),
-		"noticed": r.quantity(&e.Noticed, seconds, 0, mostSeconds),
+	fields := map[string]reading.Field{
+		"at!":     r.Quantity(&e.At, reading.Seconds, 0, reading.MostSeconds),
+		"noticed": r.Quantity(&e.Noticed, reading.Seconds, 0, reading.MostSeconds),
 	}
 	for _, a := range []Action{Dies, Leaves, Drains, Joins} {
 		fields[string(a)] = act(a, one)
@@ -259,9 +261,9 @@ func (r *reader) event(n *yaml.Node, at string) Event {
 	for _, a := range []Action{Cuts, Restores} {
 		fields[string(a)] = act(a, two)
 	}
-	r.object(n, at, fields)
+	r.Object(n, at, fields)
 	if e.Action == "" && n.Kind == yaml.MappingNode {
-		r.refuse(n.Line, at, "no action: want one of dies, leaves, drains, joins, cuts, restores")
+		r.Refuse(n.Line, at, "no action: want one of dies, leaves, drains, joins, cuts, restores")
 	}
 	return e
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/fairlead/fairlead/lab/sim/experiments"
+	"github.com/fairlead/fairlead/lab/sim/scenario/reading"
 	"github.com/fairlead/fairlead/lab/sim/verdict"
 )
 
@@ -33,10 +34,10 @@ func (s *Scenario) claims() (all []experiments.Claim) {
 		return func(r *experiments.Result) float64 { return r.Cell(tableSums, columnValue, row, unit) }
 	}
 	if g := s.Goals.Failed; g > 0 {
-		all = append(all, verdict.AtMost(fmt.Sprintf("goal: at most %s of requests fail (in %%)", show(g, share)), 100*g, value(rowFailed, percent)))
+		all = append(all, verdict.AtMost(fmt.Sprintf("goal: at most %s of requests fail (in %%)", reading.Show(g, reading.Share)), 100*g, value(rowFailed, percent)))
 	}
 	if g := s.Goals.P99; g > 0 {
-		all = append(all, verdict.AtMost(fmt.Sprintf("goal: 99 %% of responses within %s (in ms)", show(g, seconds)), 1e3*g, value(rowP99, milliseconds)))
+		all = append(all, verdict.AtMost(fmt.Sprintf("goal: 99 %% of responses within %s (in ms)", reading.Show(g, reading.Seconds)), 1e3*g, value(rowP99, milliseconds)))
 	}
 	return all
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/sim/scenario/reading"
 )
 
 // held is a frontend as load balancers would program it.
@@ -30,7 +31,7 @@ type Refused struct{ Frontend, State, Reason string }
 // balancer would plan if all servers pass their health checks. Errors are of type
 // Problems. It accepts any text without panicking.
 func ParseFor(services []*service.Service, file string, text []byte, files Files) (*Scenario, []Refused, error) {
-	r := &reader{fieldReader: fieldReader{file: file}, files: files, held: []held{}}
+	r := &reader{Reader: reading.Reader{File: file}, files: files, held: []held{}}
 	var refused []Refused
 	frontends := planned(services)
 	alike := map[string]int{} // by Service and port
@@ -80,15 +81,15 @@ func planned(services []*service.Service) (all []plan.Frontend) {
 
 // nameOfService reads the name of a service. With manifests, it may include a namespace
 // and a port.
-func (r *reader) nameOfService(into *Ref) field {
+func (r *reader) nameOfService(into *Ref) reading.Field {
 	if r.held == nil {
 		return r.ref(into)
 	}
 	return func(n *yaml.Node, at string) {
-		text, ok := r.scalar(n, at, "the name of a Service")
+		text, ok := r.Scalar(n, at, "the name of a Service")
 		*into = Ref{text, n.Line}
 		if ok && len(r.meant(text)) == 0 {
-			r.refuse(n.Line, at, "no programmed Service in the manifests is named %q; want one of %s", text, r.known())
+			r.Refuse(n.Line, at, "no programmed Service in the manifests is named %q; want one of %s", text, r.known())
 		}
 	}
 }
@@ -154,11 +155,11 @@ func (r *reader) servers(s *Scenario) map[string]*Group {
 		first, backends := hs[0], hs[0].Want.Backends
 		for _, h := range hs[1:] {
 			if !first.sharesServers(h) {
-				r.refuse(g.Of.Line, field+".of", "%s is ambiguous: %s or %s", g.Of.Name, first.name(), h.name())
+				r.Refuse(g.Of.Line, field+".of", "%s is ambiguous: %s or %s", g.Of.Name, first.name(), h.name())
 			}
 		}
 		if was := groups[first.name()]; was != nil {
-			r.refuse(g.Of.Line, field+".of", "%s are already the servers of %s", was.Name, first.name())
+			r.Refuse(g.Of.Line, field+".of", "%s are already the servers of %s", was.Name, first.name())
 			continue
 		}
 		for _, h := range r.held {
@@ -214,8 +215,8 @@ func (r *reader) ask(s *Scenario, l *Load, field string) {
 	case 1:
 		l.To.Name = names[0]
 	case 0:
-		r.refuse(l.To.Line, field, "no group of servers belongs to %s: add one to topology.servers", l.To.Name)
+		r.Refuse(l.To.Line, field, "no group of servers belongs to %s: add one to topology.servers", l.To.Name)
 	default:
-		r.refuse(l.To.Line, field, "%s is ambiguous: %s", l.To.Name, strings.Join(names, " or "))
+		r.Refuse(l.To.Line, field, "%s is ambiguous: %s", l.To.Name, strings.Join(names, " or "))
 	}
 }

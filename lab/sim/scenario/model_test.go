@@ -57,7 +57,7 @@ func TestTimeToAnswer(t *testing.T) {
 			if o.total.asked != 20 || o.total.answered != 20 || o.total.failed() != 0 {
 				t.Errorf("%s, %s: %+v, want 20 answers to 20 requests", c.method, clock, o.total)
 			}
-			if got := 1e3 * o.watch.all.quantile(0.5); math.Abs(got/c.ms-1) > 0.02 {
+			if got := 1e3 * o.watch.all.Quantile(0.5); math.Abs(got/c.ms-1) > 0.02 {
 				t.Errorf("%s, %s: %v ms, want %v", c.method, clock, got, c.ms)
 			}
 		}
@@ -375,7 +375,7 @@ OTHERload: [{from: user, to: shop, arrivals: trace, times: [0s, 1s, 2s]}]
 			t.Errorf("%+v, want %+v", o.tables, want)
 		}
 		// The first waits for one lookup step, the last for three.
-		if got := []float64{o.watch.all.quantile(0.3), o.watch.all.quantile(1)}; math.Abs(got[0]-0.01) > 0.001 || math.Abs(got[1]-0.03) > 0.001 {
+		if got := []float64{o.watch.all.Quantile(0.3), o.watch.all.Quantile(1)}; math.Abs(got[0]-0.01) > 0.001 || math.Abs(got[1]-0.03) > 0.001 {
 			t.Errorf("answers took from %v to %v s, want from 0.01 to 0.03", got[0], got[1])
 		}
 	}

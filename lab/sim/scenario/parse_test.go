@@ -15,6 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/fairlead/fairlead/internal/yamltree"
+	"github.com/fairlead/fairlead/lab/sim/scenario/reading"
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
@@ -42,7 +43,7 @@ func TestRefusals(t *testing.T) {
 			}
 			return nil, fmt.Errorf("open %s: %w", name, fs.ErrNotExist)
 		})
-		var problems Problems
+		var problems reading.Problems
 		if !errors.As(err, &problems) {
 			t.Errorf("%s is not refused: %v", f.Name, err)
 			continue
@@ -88,7 +89,7 @@ func FuzzParse(f *testing.F) {
 		if err == nil && (len(s.Load) == 0 || s.Duration <= 0) {
 			t.Errorf("%+v passes", s)
 		}
-		var problems Problems
+		var problems reading.Problems
 		if err != nil && !errors.As(err, &problems) {
 			t.Fatalf("%v has no line", err)
 		}
@@ -104,25 +105,25 @@ func FuzzParse(f *testing.F) {
 func TestQuantities(t *testing.T) {
 	for _, c := range []struct {
 		text  string
-		units []unit
+		units []reading.Unit
 		want  float64
 		bad   bool
 	}{
-		{text: "1Gbit", units: bits, want: 1e9},
-		{text: "1.5ms", units: seconds, want: 1.5e-3},
-		{text: "0", units: seconds},
-		{text: "-3s", units: seconds, want: -3},
-		{text: "2m", units: seconds, want: 120},
-		{text: "0.5%", units: share, want: 0.005},
+		{text: "1Gbit", units: reading.Bits, want: 1e9},
+		{text: "1.5ms", units: reading.Seconds, want: 1.5e-3},
+		{text: "0", units: reading.Seconds},
+		{text: "-3s", units: reading.Seconds, want: -3},
+		{text: "2m", units: reading.Seconds, want: 120},
+		{text: "0.5%", units: reading.Share, want: 0.005},
 		{text: "20_000", want: 20000},
 		{text: "1e4", want: 1e4},
-		{text: "5", units: seconds, bad: true},
-		{text: "5 parsecs", units: seconds, bad: true},
+		{text: "5", units: reading.Seconds, bad: true},
+		{text: "5 parsecs", units: reading.Seconds, bad: true},
 		{text: "NaN", bad: true},
 		{text: "inf", bad: true},
 		{text: "", bad: true},
 	} {
-		got, ok := parse(c.text, c.units)
+		got, ok := reading.Quantity(c.text, c.units)
 		if ok == c.bad || !c.bad && got != c.want {
 			t.Errorf("%q: got %v, %v, want %v", c.text, got, ok, c.want)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/lab/sim/experiments"
+	"github.com/fairlead/fairlead/lab/sim/scenario/reading"
 )
 
 // result converts an outcome to the requested tables and pictures.
@@ -59,10 +60,10 @@ func (o *outcome) sums() experiments.Table {
 	row("connections given up", one, sum.givenUp)
 	row("packets retransmitted", one, sum.retried)
 	row(rowFailed, percent, 100*sum.failed())
-	row("50 % of responses within", milliseconds, 1e3*h.quantile(0.5))
-	row("90 % of responses within", milliseconds, 1e3*h.quantile(0.9))
-	row(rowP99, milliseconds, 1e3*h.quantile(0.99))
-	row("99.9 % of responses within", milliseconds, 1e3*h.quantile(0.999))
+	row("50 % of responses within", milliseconds, 1e3*h.Quantile(0.5))
+	row("90 % of responses within", milliseconds, 1e3*h.Quantile(0.9))
+	row(rowP99, milliseconds, 1e3*h.Quantile(0.99))
+	row("99.9 % of responses within", milliseconds, 1e3*h.Quantile(0.999))
 	row("packets lost", one, sum.losses())
 	return t
 }
@@ -70,15 +71,15 @@ func (o *outcome) sums() experiments.Table {
 // events returns the table of results between events.
 func (o *outcome) events() experiments.Table {
 	t := experiments.Table{Name: "events", Title: "From each event to the next", Keys: []string{"at", "event"},
-		Columns: []string{"answers/s", "least in " + show(o.s.Interval, seconds) + ", answers/s", "broken", "given up", "packets lost", "p99 ms"}}
+		Columns: []string{"answers/s", "least in " + reading.Show(o.s.Interval, reading.Seconds) + ", answers/s", "broken", "given up", "packets lost", "p99 ms"}}
 	from, what := 0.0, "the beginning"
 	for i, to := range o.watch.bounds {
 		if i == len(o.spans) {
 			break
 		}
 		span, end := o.spans[i], min(to, o.until)
-		t.Add([]string{show(from, seconds), what}, span.answered/max(end-from, 1e-9), o.least(from, end), span.broken, span.givenUp,
-			span.losses(), 1e3*o.watch.spans[i].quantile(0.99))
+		t.Add([]string{reading.Show(from, reading.Seconds), what}, span.answered/max(end-from, 1e-9), o.least(from, end), span.broken, span.givenUp,
+			span.losses(), 1e3*o.watch.spans[i].Quantile(0.99))
 		from, what = to, o.s.at(to)
 	}
 	return t
@@ -198,7 +199,7 @@ func (o *outcome) latency() experiments.Picture {
 		name  string
 		share float64
 	}{{"half", 0.5}, {"9 of 10", 0.9}, {"99 of 100", 0.99}} {
-		p.Series = append(p.Series, o.curve(q.name+" came within", func(i int) float64 { return 1e3 * o.watch.bins[i].quantile(q.share) }))
+		p.Series = append(p.Series, o.curve(q.name+" came within", func(i int) float64 { return 1e3 * o.watch.bins[i].Quantile(q.share) }))
 	}
 	return p
 }

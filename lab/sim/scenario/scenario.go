@@ -6,6 +6,7 @@ package scenario
 
 import (
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/sim/scenario/requests"
 )
 
 // Clock determines how the simulator counts time.
@@ -205,8 +206,8 @@ type Load struct {
 	Arrivals Arrivals
 	// Rate is the number of connections per second, of all clients together.
 	Rate    float64
-	Trace   []Asked // sorted by time
-	doubled bool    // both times and a file are set
+	Trace   []requests.Asked // sorted by time
+	doubled bool             // both times and a file are set
 	// Start and End are the start and end of the load, in seconds.
 	Start, End float64
 	// Answer is the mean size of a reply, in bytes.

@@ -3,6 +3,7 @@ package scenario
 import (
 	"cmp"
 	"fmt"
+	"github.com/fairlead/fairlead/lab/sim/scenario/reading"
 	"slices"
 )
 
@@ -47,13 +48,13 @@ type timeline struct {
 }
 
 func (t *timeline) event(e *Event) {
-	field := "events: at " + show(e.At, seconds) + ": " + string(e.Action)
+	field := "events: at " + reading.Show(e.At, reading.Seconds) + ": " + string(e.Action)
 	silent := e.Action == Dies || e.Action == Cuts
 	switch {
 	case e.At >= t.s.Duration:
-		t.refuse(e.Line, field, "it is at the end, %s, or after it", show(t.s.Duration, seconds))
+		t.Refuse(e.Line, field, "it is at the end, %s, or after it", reading.Show(t.s.Duration, reading.Seconds))
 	case e.Noticed >= 0 && !silent:
-		t.refuse(e.Line, field, "noticed applies to dies and cuts only: %s is not silent", e.Action)
+		t.Refuse(e.Line, field, "noticed applies to dies and cuts only: %s is not silent", e.Action)
 	case e.Noticed < 0 && silent:
 		e.Noticed = defaultNoticed
 		if g := t.groupOf(e.What[0]); len(e.What) == 1 && g != nil && g.Role == Server {
@@ -82,7 +83,7 @@ func (t *timeline) cut(e *Event, field string) {
 	for _, a := range t.end(e.What[0], field) {
 		for _, b := range t.end(e.What[1], field) {
 			if key := ends(a, b); t.links[key] == 0 {
-				t.refuse(e.Line, field, "%s and %s have no link", a, b)
+				t.Refuse(e.Line, field, "%s and %s have no link", a, b)
 			} else {
 				t.happens(e, "the link from "+key[0]+" to "+key[1], field)
 			}
@@ -103,9 +104,9 @@ func (t *timeline) happens(e *Event, subject, field string) {
 	next, ok := moves[e.Action][was]
 	switch {
 	case last != nil && last.At == e.At:
-		t.refuse(e.Line, field, "%s has another event at this time, in line %d", subject, last.Line)
+		t.Refuse(e.Line, field, "%s has another event at this time, in line %d", subject, last.Line)
 	case !ok:
-		t.refuse(e.Line, field, "%s %s", subject, t.as(was, last))
+		t.Refuse(e.Line, field, "%s %s", subject, t.as(was, last))
 	default:
 		t.states[subject], t.last[subject] = next, e
 	}
@@ -115,7 +116,7 @@ func (t *timeline) happens(e *Event, subject, field string) {
 func (t *timeline) as(was state, last *Event) string {
 	since := ""
 	if last != nil {
-		since = fmt.Sprintf(" since %s, line %d", show(last.At, seconds), last.Line)
+		since = fmt.Sprintf(" since %s, line %d", reading.Show(last.At, reading.Seconds), last.Line)
 	}
 	switch {
 	case was == draining:

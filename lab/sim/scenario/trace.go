@@ -5,6 +5,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/fairlead/fairlead/lab/sim/scenario/reading"
+	"github.com/fairlead/fairlead/lab/sim/scenario/requests"
 	"github.com/fairlead/fairlead/lab/sim/stochastic"
 	"github.com/fairlead/fairlead/lab/sim/traffic"
 )
@@ -14,29 +16,29 @@ import (
 type Files func(name string) ([]byte, error)
 
 // trace reads the trace file of a load.
-func (r *reader) trace(into *[]Asked) field {
+func (r *reader) trace(into *[]requests.Asked) reading.Field {
 	return func(n *yaml.Node, at string) {
-		name, ok := r.scalar(n, at, "a file's name")
+		name, ok := r.Scalar(n, at, "a file's name")
 		if !ok {
 			return
 		}
 		if r.files == nil {
-			r.refuse(n.Line, at, "trace files are not supported here")
+			r.Refuse(n.Line, at, "trace files are not supported here")
 			return
 		}
 		text, err := r.files(name)
 		if err != nil {
-			r.refuse(n.Line, at, "%v", err)
+			r.Refuse(n.Line, at, "%v", err)
 			return
 		}
 		file := name
 		if !path.IsAbs(name) {
-			file = path.Join(path.Dir(r.file), name)
+			file = path.Join(path.Dir(r.File), name)
 		}
-		asked, problems := readRequests(file, string(text))
-		r.problems = append(r.problems, problems...)
+		asked, problems := requests.Read(file, string(text))
+		r.Problems = append(r.Problems, problems...)
 		if *into = asked; len(asked) == 0 && len(problems) == 0 {
-			r.refuse(n.Line, at, "%s contains no requests", name)
+			r.Refuse(n.Line, at, "%s contains no requests", name)
 		}
 	}
 }

@@ -5,29 +5,30 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/lab/sim"
+	"github.com/fairlead/fairlead/lab/sim/scenario/histogram"
 )
 
 // watch records response times, by interval and by the spans between events.
 type watch struct {
 	interval float64
 	bounds   []float64 // the ends of the spans
-	spans    []histogram
-	bins     []histogram
-	all      histogram
-	loads    [][]histogram // by load and span
+	spans    []histogram.Times
+	bins     []histogram.Times
+	all      histogram.Times
+	loads    [][]histogram.Times // by load and span
 }
 
 func newWatch(s *Scenario) *watch {
-	w := &watch{interval: s.Interval, bins: make([]histogram, int(math.Ceil(s.Duration/s.Interval)))}
+	w := &watch{interval: s.Interval, bins: make([]histogram.Times, int(math.Ceil(s.Duration/s.Interval)))}
 	for i := range s.Events {
 		w.bounds = append(w.bounds, s.Events[i].At)
 	}
 	w.bounds = append(append(w.bounds, s.recovered...), s.Duration)
 	slices.Sort(w.bounds)
 	w.bounds = slices.DeleteFunc(slices.Compact(w.bounds), func(at float64) bool { return at <= 0 })
-	w.spans = make([]histogram, len(w.bounds))
+	w.spans = make([]histogram.Times, len(w.bounds))
 	for range s.Load {
-		w.loads = append(w.loads, make([]histogram, len(w.bounds)))
+		w.loads = append(w.loads, make([]histogram.Times, len(w.bounds)))
 	}
 	return w
 }
@@ -35,13 +36,13 @@ func newWatch(s *Scenario) *watch {
 // took records a reply to a load.
 func (w *watch) took(load int, now, seconds float64) {
 	if i := int(now / w.interval); i < len(w.bins) {
-		w.bins[i].add(seconds)
+		w.bins[i].Add(seconds)
 	}
 	if i, _ := slices.BinarySearch(w.bounds, now); i < len(w.spans) {
-		w.spans[i].add(seconds)
-		w.loads[load][i].add(seconds)
+		w.spans[i].Add(seconds)
+		w.loads[load][i].Add(seconds)
 	}
-	w.all.add(seconds)
+	w.all.Add(seconds)
 }
 
 // reasons are the reasons why packets are lost.

@@ -14,7 +14,7 @@ func (c *checker) ways() {
 		balancers := r.apart(c.all(s.Balancers))
 		for _, client := range c.find(l.From, "") {
 			if b := r.missed(c, client, balancers); b != "" {
-				c.refuse(l.Line, fmt.Sprintf("load[%d]", i), "no path from %s to the balancer %s of %s%s", client, b, s.Name, joinThem)
+				c.Refuse(l.Line, fmt.Sprintf("load[%d]", i), "no path from %s to the balancer %s of %s%s", client, b, s.Name, joinThem)
 				break
 			}
 		}
@@ -23,7 +23,7 @@ func (c *checker) ways() {
 		balancers := r.apart(c.all(s.Balancers))
 		for _, server := range c.all(s.Servers) {
 			if b := r.missed(c, server, balancers); b != "" {
-				c.refuse(s.Line, fmt.Sprintf("services[%d]", i), "no path from the balancer %s to the server %s%s", b, server, joinThem)
+				c.Refuse(s.Line, fmt.Sprintf("services[%d]", i), "no path from the balancer %s to the server %s%s", b, server, joinThem)
 				break
 			}
 		}

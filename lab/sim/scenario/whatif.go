@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/lab/sim/experiments"
+	"github.com/fairlead/fairlead/lab/sim/scenario/reading"
 )
 
 // leastGoal is the default maximum share of failures if a scenario has no goal.
@@ -58,8 +59,8 @@ func (s *Scenario) WhatIf(refused []Refused) experiments.Experiment {
 func (s *Scenario) Times(factor float64) error {
 	for i := range s.Load {
 		l := &s.Load[i]
-		if l.Rate *= factor; l.Arrivals != Trace && !(l.Rate >= leastRate && l.Rate <= mostRate) {
-			return fmt.Errorf("load[%d].rate, line %d: %g is not between %g and %g", i, l.Line, l.Rate, leastRate, mostRate)
+		if l.Rate *= factor; l.Arrivals != Trace && !(l.Rate >= reading.LeastRate && l.Rate <= reading.MostRate) {
+			return fmt.Errorf("load[%d].rate, line %d: %g is not between %g and %g", i, l.Line, l.Rate, reading.LeastRate, reading.MostRate)
 		}
 	}
 	return nil
@@ -162,7 +163,7 @@ func (o *outcome) loads(g *Group, span int) (rate, p99 float64) {
 			continue
 		}
 		rate += o.spans[span].loads[i] / (o.watch.bounds[span] - from)
-		if its := o.watch.loads[i][span].quantile(0.99); !(its <= p99) {
+		if its := o.watch.loads[i][span].Quantile(0.99); !(its <= p99) {
 			p99 = its
 		}
 	}
@@ -209,9 +210,9 @@ func (s *Scenario) needed(sizes []size, sweep *experiments.Table) experiments.Ta
 
 // wanted describes the goals.
 func (s *Scenario) wanted() string {
-	words := fmt.Sprintf("at most %s of requests fail", show(s.Goals.Failed, share))
+	words := fmt.Sprintf("at most %s of requests fail", reading.Show(s.Goals.Failed, reading.Share))
 	if s.Goals.P99 > 0 {
-		words += fmt.Sprintf(", 99 %% of responses within %s", show(s.Goals.P99, seconds))
+		words += fmt.Sprintf(", 99 %% of responses within %s", reading.Show(s.Goals.P99, reading.Seconds))
 	}
 	return words
 }

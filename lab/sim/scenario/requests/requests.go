@@ -1,6 +1,11 @@
-package scenario
+// Package requests reads traces: files with the requests that clients send.
+//
+// What does not belong here: which load has a trace (scenario), and how it is replayed
+// (traffic).
+package requests
 
 import (
+	"github.com/fairlead/fairlead/lab/sim/scenario/reading"
 	"strconv"
 	"strings"
 )
@@ -18,16 +23,16 @@ const mostAsked = 2_000_000
 // traceReader reads a trace: one line per request, with its time in seconds, its client
 // and the number of bytes requested, separated by commas or blanks.
 type traceReader struct {
-	fieldReader
+	reading.Reader
 	clients map[string]int
 	asked   []Asked
 }
 
-// readRequests reads the text of a trace file.
-func readRequests(file, text string) ([]Asked, Problems) {
-	t := traceReader{fieldReader: fieldReader{file: file}, clients: map[string]int{}}
+// Read reads the text of a trace file.
+func Read(file, text string) ([]Asked, reading.Problems) {
+	t := traceReader{Reader: reading.Reader{File: file}, clients: map[string]int{}}
 	t.read(text)
-	return t.asked, t.problems
+	return t.asked, t.Problems
 }
 
 var traceColumns = []string{"time", "client", "bytes"}
@@ -51,31 +56,31 @@ func (t *traceReader) read(text string) {
 		first = false
 		switch {
 		case head && !strings.EqualFold(strings.Join(columns, ","), strings.Join(traceColumns, ",")) || len(columns) != len(traceColumns):
-			t.refuse(line, "", "want three columns, %s; got %d: %s", strings.Join(traceColumns, ", "), len(columns), strings.TrimSpace(row))
+			t.Refuse(line, "", "want three columns, %s; got %d: %s", strings.Join(traceColumns, ", "), len(columns), strings.TrimSpace(row))
 		case !head:
 			t.request(line, columns)
 		}
 		if len(t.asked) > mostAsked {
-			t.refuse(line, "", "more than %d requests", mostAsked)
+			t.Refuse(line, "", "more than %d requests", mostAsked)
 		}
-		if len(t.problems) >= mostProblems || len(t.asked) > mostAsked {
+		if len(t.Problems) >= reading.MostProblems || len(t.asked) > mostAsked {
 			return
 		}
 	}
 }
 
 func (t *traceReader) request(line int, columns []string) {
-	at, ok := parse(columns[0], plain)
+	at, ok := reading.Quantity(columns[0], reading.Plain)
 	size, err := strconv.Atoi(columns[2])
 	switch {
-	case !ok || at < 0 || at > mostSeconds:
-		t.refuse(line, traceColumns[0], "want seconds from 0 to %d, got %q", mostSeconds, columns[0])
+	case !ok || at < 0 || at > reading.MostSeconds:
+		t.Refuse(line, traceColumns[0], "want seconds from 0 to %d, got %q", reading.MostSeconds, columns[0])
 	case len(t.asked) > 0 && at < t.asked[len(t.asked)-1].At:
-		t.refuse(line, traceColumns[0], "%s is before the line before it: want them in the order of time", columns[0])
+		t.Refuse(line, traceColumns[0], "%s is before the line before it: want them in the order of time", columns[0])
 	case columns[1] == "":
-		t.refuse(line, traceColumns[1], "is missing: want a name or a number")
-	case err != nil || size < 0 || size > mostBytes:
-		t.refuse(line, traceColumns[2], "want whole bytes from 0 to %d, got %q", int(mostBytes), columns[2])
+		t.Refuse(line, traceColumns[1], "is missing: want a name or a number")
+	case err != nil || size < 0 || size > reading.MostBytes:
+		t.Refuse(line, traceColumns[2], "want whole bytes from 0 to %d, got %q", int(reading.MostBytes), columns[2])
 	default:
 		client, known := t.clients[columns[1]]
 		if !known {

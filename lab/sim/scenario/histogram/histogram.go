@@ -1,10 +1,13 @@
-package scenario
+// Package histogram counts times for quantiles.
+//
+// What does not belong here: what is measured (scenario).
+package histogram
 
 import "math"
 
-// histogram counts times by exponent and the first bits of their fraction. Each time is
+// Times counts times by exponent and the first bits of their fraction. Each time is
 // within 1.6 % of the value of its slot.
-type histogram struct {
+type Times struct {
 	counts []uint32
 	total  uint64
 }
@@ -15,7 +18,7 @@ const dropped = 52 - 5
 
 var shortest = int(math.Float64bits(1e-9) >> dropped)
 
-func (h *histogram) add(seconds float64) {
+func (h *Times) Add(seconds float64) {
 	at := max(0, int(math.Float64bits(seconds)>>dropped)-shortest)
 	if at >= len(h.counts) {
 		h.counts = append(h.counts, make([]uint32, at+1-len(h.counts))...)
@@ -24,8 +27,8 @@ func (h *histogram) add(seconds float64) {
 	h.total++
 }
 
-// quantile returns a quantile of the times, in seconds, or NaN without any.
-func (h *histogram) quantile(share float64) float64 {
+// Quantile returns a quantile of the times, in seconds, or NaN without any.
+func (h *Times) Quantile(share float64) float64 {
 	wanted := uint64(math.Ceil(share * float64(h.total)))
 	for at, count := range h.counts {
 		if uint64(count) >= wanted && wanted > 0 {

@@ -1,4 +1,4 @@
-package scenario
+package requests
 
 import (
 	"testing"
@@ -15,7 +15,7 @@ func FuzzTrace(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		fuzzlimit.Time(t)
-		asked, problems := readRequests("x.csv", text)
+		asked, problems := Read("x.csv", text)
 		last := 0.0
 		for _, a := range asked {
 			if !(a.At >= last) || a.Client < 0 || a.Client >= len(asked) || a.Size < 0 {
