@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/binary"
 	"hash/crc32"
 )
@@ -29,7 +30,8 @@ type Frame struct {
 	Flags        byte   // TCP's 13th byte, or SCTP's chunk type
 	Seq, Ack     uint32 // for TCP; for SCTP the first is the verification tag
 	TCPOptions   []byte
-	NoCheck      bool // UDP
+	Window       uint16 // 0: 8192
+	NoCheck      bool   // UDP
 	// Payload is what the transport carries, or for other protocols everything after the
 	// IP headers. A later fragment consists of the payload only.
 	Payload []byte
@@ -180,7 +182,9 @@ func (f *Frame) appendTCP(b []byte) []byte {
 	b = binary.BigEndian.AppendUint16(b, f.DPort)
 	b = binary.BigEndian.AppendUint32(b, f.Seq)
 	b = binary.BigEndian.AppendUint32(b, f.Ack)
-	b = append(b, byte(5+(len(f.TCPOptions)+3)/4)<<4, f.Flags, 0x20, 0, 0, 0, 0, 0)
+	b = append(b, byte(5+(len(f.TCPOptions)+3)/4)<<4, f.Flags)
+	b = binary.BigEndian.AppendUint16(b, cmp.Or(f.Window, 8192))
+	b = append(b, 0, 0, 0, 0)
 	b = append(b, f.TCPOptions...)
 	for (len(b)-at)%4 != 0 {
 		b = append(b, 1)

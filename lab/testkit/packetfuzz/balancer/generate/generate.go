@@ -144,8 +144,14 @@ func (g *Generator) transport(rng *rand.Rand, proto byte) {
 	switch f.Proto {
 	case wire.TCP:
 		f.Flags = []byte{0x02, 0x02, 0x10, 0x18, 0x11, 0x04, 0x12, byte(rng.Uint32())}[rng.IntN(8)]
-		if rng.IntN(4) == 0 {
+		switch rng.IntN(8) {
+		case 0, 1:
 			f.TCPOptions = tcpOptions(rng)
+		case 2, 3:
+			f.TCPOptions = usualOptions(rng, f.Flags)
+		}
+		if rng.IntN(4) == 0 {
+			f.Window = uint16(rng.Uint32())
 		}
 	case wire.UDP:
 		f.NoCheck = rng.IntN(6) == 0

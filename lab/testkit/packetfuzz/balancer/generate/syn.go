@@ -71,8 +71,19 @@ func (g *Generator) ofProxied(rng *rand.Rand, e *model.Flow) {
 		f.Flags = segment.SYN | segment.ACK
 	}
 	if rng.IntN(2) == 0 {
-		f.TCPOptions = tcpOptions(rng)
+		f.TCPOptions = usualOptions(rng, f.Flags)
 	}
+}
+
+// usualOptions returns the options of common systems.
+func usualOptions(rng *rand.Rand, flags byte) []byte {
+	stamps := binary.BigEndian.AppendUint32([]byte{8, 10}, rng.Uint32())
+	stamps = binary.BigEndian.AppendUint32(stamps, rng.Uint32())
+	if flags&segment.SYN == 0 {
+		return append([]byte{1, 1}, stamps...)
+	}
+	opening := append([]byte{2, 4, 5, 0xb4, 4, 2}, stamps...)
+	return append(opening, 1, 3, 3, byte(rng.IntN(15)))
 }
 
 // tcpOptions returns some options, most of them valid.
