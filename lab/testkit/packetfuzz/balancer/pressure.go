@@ -24,7 +24,7 @@ import (
 // wallOffset is what the wall clock is ahead: within a slot.
 const wallOffset = 1_700_000_000_123_456_789
 
-// segmentSizes are what clients are told.
+// segmentSizes are reported to clients.
 var segmentSizes = [2]uint16{1360, 1340}
 
 var (

@@ -16,7 +16,7 @@ import (
 type protecting struct {
 	wall    uint64 // ns by which the wall clock is ahead
 	keys    cookie.Keys
-	mss     [2]uint16 // that clients are told, IPv4 and IPv6
+	mss     [2]uint16 // reported to clients, IPv4 and IPv6
 	Sources map[wire.Addr]*Source
 	Events  map[uint32]*[SynEvents]uint64 // by frontend
 }

@@ -35,7 +35,7 @@ type Segment struct {
 	Seq, Ack uint32
 	Flags    byte
 	Window   uint16
-	// Options of a SYN; the defaults if there are none.
+	// Options of a SYN; the defaults without any.
 	Options cookie.Options
 	// Timestamps: the segment has them.
 	Timestamps      bool
