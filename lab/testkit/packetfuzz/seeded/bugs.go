@@ -106,12 +106,6 @@ var Bugs = []Bug{
 		New:  "return syn_shift(ctx, s, 0, 0, -f->ts_shift);",
 	},
 	{
-		Name: "window-wraps", Target: "balancer", File: "balancer/syn_proxy.h",
-		What: "a window that does not fit the other scale becomes a small one",
-		Old:  "return bytes > 0xffff ? 0xffff : bytes;",
-		New:  "return bytes;",
-	},
-	{
 		Name: "quoted-sequence-number", Target: "balancer", File: "balancer/slow_path.h",
 		What: "ICMP errors to a backend quote the client's sequence number",
 		Old:  "r->shift = flow ? -flow->shift : 0;",
