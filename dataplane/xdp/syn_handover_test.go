@@ -16,7 +16,7 @@ func TestTooBigToHandOverUnderPressure(t *testing.T) {
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		p := newPair(t, service.FullNAT, v6, 1500)
 		f := frontend(service.FullNAT, vips[v6], service.TCP, servers[v6])
-		guard(t, p.b, f.Key)
+		putUnderPressure(t, p.b, f.Key)
 		in, headers, list := p.known, 40, uint32(20+8)
 		if v6 {
 			headers, list = 60, 40+24
@@ -35,7 +35,7 @@ func TestNoResetForMartians(t *testing.T) {
 		d := n.open(t, config())
 		f := frontend(service.NAT, vips[v6], service.TCP, servers[v6])
 		upsert(t, d, f)
-		guard(t, d, f.Key)
+		putUnderPressure(t, d, f.Key)
 		for _, src := range map[bool][]string{false: {"224.0.0.5:7", "0.0.0.0:7", "127.0.0.1:7"}, true: {"[ff02::1]:7", "[::]:7", "[::1]:7"}}[v6] {
 			rawRow{name: src, in: packet{src: src, dst: vips[v6], flags: "A"}.bytes(t), verdict: drop, drop: "syn-cookie"}.check(t, n, d)
 		}
@@ -48,7 +48,7 @@ func TestAfterHandedOverCookieFlow(t *testing.T) {
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		p := newPair(t, service.FullNAT, v6, 1500)
 		f := frontend(service.FullNAT, vips[v6], service.TCP, servers[v6])
-		guard(t, p.d, f.Key)
+		putUnderPressure(t, p.d, f.Key)
 		c := &cookieClient{t, p.leaves, p.d, p.unknownFlow(999).src, vips[v6], 1000, nil}
 		k := c.syn().tcp.Seq
 		ack := tcpSeg{tcp: layers.TCP{ACK: true, Seq: c.isn + 1, Ack: k + 1}}
