@@ -37,9 +37,9 @@ field guard_limits bpf/balancer/policy.h '__u64 next_layout;'
 field flow_set bpf/balancer/flow.h '__u64 next_layout[2];'
 version dataplane/xdp/state.go BalancerMap{Frontends,PortRanges,Servers,Members,GuardLimits,Flows,FlowData,FlowBack,FlowSecret,Connections}
 
-field local_vip bpf/server/maps.h '__u64 next_layout;'
-field server_flow_set bpf/server/flows.h '__u32 next_layout[16];'
-sed -i '/^_Static_assert(sizeof(struct server_flow_set)/d' bpf/server/flows.h
+field local_vip bpf/dsr/maps.h '__u64 next_layout;'
+field server_flow_set bpf/dsr/flows.h '__u32 next_layout[16];'
+sed -i '/^_Static_assert(sizeof(struct server_flow_set)/d' bpf/dsr/flows.h
 version dataplane/dsr/maps.go serverMap{LocalVips,FlowTable}
 
 field service bpf/proxy/maps.h '__u64 next_layout;'

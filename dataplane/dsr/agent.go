@@ -1,5 +1,5 @@
 // Package dsr is the DSR agent: the part of direct server return that runs on the
-// backends' node. It loads bpf/server.c, configures it with the local backends, and
+// backends' node. It loads bpf/dsr.c, configures it with the local backends, and
 // attaches it to the devices through which the kernel routes packets to them. Backends
 // need no configuration: neither the VIP nor a tunnel device.
 //
@@ -79,7 +79,7 @@ type Agent struct {
 
 	// What follows belongs to the worker.
 	dir     *bpffs.Dir
-	obj     serverObjects
+	obj     dsrObjects
 	missing features.Missing // optional features that the kernel does not support
 	routes  *routes
 	hook    tc.Hook

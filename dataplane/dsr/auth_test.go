@@ -212,7 +212,7 @@ func TestTagsOfOddPackets(t *testing.T) {
 		}
 		balancer, _ := balancerOf(p.Addr())
 		error := tunnelCases(t, v, p, s, c, netip.AddrPortFrom(balancer, 0))["ICMP error"]
-		n.check(t, "an ICMP error without a tag", serverProgToServer, error, dropped, error, "dropped-no-auth-tag")
+		n.check(t, "an ICMP error without a tag", dsrProgToServer, error, dropped, error, "dropped-no-auth-tag")
 	})
 }
 
@@ -326,7 +326,7 @@ func TestTagsTakeRoom(t *testing.T) {
 				want := map[bool]map[bool]int{false: {false: tc.v4, true: tc.key4}, true: {false: tc.v6, true: tc.key6}}[v.Addr().Is6()][keyed]
 				answer := wire{client: p, dst: c, flags: "SA", mss: 1460}
 				clamped := wire{client: v, dst: c, flags: "SA", mss: 1460 - uint16(want), ttl: 62}
-				n.steps(t, []step{{name: fmt.Sprintf("%s, gue %v, keyed %v", tc.method, tc.gue, keyed), prog: serverProgFromServer, in: answer, out: clamped, verdict: sent}})
+				n.steps(t, []step{{name: fmt.Sprintf("%s, gue %v, keyed %v", tc.method, tc.gue, keyed), prog: dsrProgFromServer, in: answer, out: clamped, verdict: sent}})
 			}
 		}
 	})

@@ -18,7 +18,7 @@ import (
 const balancerLinger = time.Minute
 
 // knownBalancers is the content of the map balancers.
-type knownBalancers map[serverAddr]serverKnownBalancer
+type knownBalancers map[dsrAddr]dsrKnownBalancer
 
 // SetBalancers makes the agent accept encapsulated packets only from these addresses or,
 // with nil, from any. The pinned state stays in force until the first call. Call it
@@ -32,7 +32,7 @@ func (h *Agent) SetBalancers(all []netip.Addr) error {
 		if !a.IsValid() {
 			return fmt.Errorf("DSR agent: %q is not a valid load balancer address", a)
 		}
-		wanted[addrOf(a.Unmap())] = serverKnownBalancer{}
+		wanted[addrOf(a.Unmap())] = dsrKnownBalancer{}
 	}
 	if most := h.obj.Balancers.MaxEntries(); len(wanted) > int(most) {
 		return fmt.Errorf("DSR agent: %d load balancers exceed the limit of %d", len(wanted), most)
@@ -50,7 +50,7 @@ func (h *Agent) writeBalancers() error {
 	if !h.balancersSet {
 		return nil
 	}
-	programmed, err := bpfmap.Read[serverAddr, serverKnownBalancer](h.obj.Balancers)
+	programmed, err := bpfmap.Read[dsrAddr, dsrKnownBalancer](h.obj.Balancers)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (wanted knownBalancers) linger(programmed knownBalancers, now time.Duration
 // inheritBalancers makes the programs check senders from their first packet on, if a
 // predecessor did.
 func (h *Agent) inheritBalancers() error {
-	programmed, err := bpfmap.Read[serverAddr, serverKnownBalancer](h.obj.Balancers)
+	programmed, err := bpfmap.Read[dsrAddr, dsrKnownBalancer](h.obj.Balancers)
 	if err != nil || len(programmed) == 0 {
 		return err
 	}
@@ -96,7 +96,7 @@ func (h *Agent) senders() (Senders, error) {
 	if err := h.obj.BalancersChecked.Get(&checked); err != nil || checked == 0 {
 		return Senders{}, err
 	}
-	programmed, err := bpfmap.Read[serverAddr, serverKnownBalancer](h.obj.Balancers)
+	programmed, err := bpfmap.Read[dsrAddr, dsrKnownBalancer](h.obj.Balancers)
 	s := Senders{Checked: true}
 	for a := range programmed {
 		s.Known = append(s.Known, a.netip())

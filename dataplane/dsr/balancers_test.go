@@ -157,8 +157,8 @@ func TestBalancersOutliveTheAgent(t *testing.T) {
 }
 
 func TestBalancersLinger(t *testing.T) {
-	addr := func(i byte) serverAddr {
-		return serverAddr{Word: netorder.Words(netip.AddrFrom4([4]byte{10, 0, 0, i}))}
+	addr := func(i byte) dsrAddr {
+		return dsrAddr{Word: netorder.Words(netip.AddrFrom4([4]byte{10, 0, 0, i}))}
 	}
 	const now = time.Hour
 	programmed := knownBalancers{
@@ -184,7 +184,7 @@ func TestSetBalancersRefuses(t *testing.T) {
 		if err := n.agent.SetBalancers(all); err == nil {
 			t.Errorf("%s: no error", name)
 		}
-		programmed, err := bpfmap.Read[serverAddr, serverKnownBalancer](n.agent.obj.Balancers)
+		programmed, err := bpfmap.Read[dsrAddr, dsrKnownBalancer](n.agent.obj.Balancers)
 		if err != nil || len(programmed) != 1 {
 			t.Errorf("%s: %d programmed, %v", name, len(programmed), err)
 		}

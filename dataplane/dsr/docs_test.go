@@ -10,7 +10,7 @@ import (
 // TestOutcomesAreExplained: the page explains every counter of packets at backend nodes,
 // and no others.
 func TestOutcomesAreExplained(t *testing.T) {
-	names, err := counter.Names(loadServer, "server_counter")
+	names, err := counter.Names(loadDsr, "server_counter")
 	if err != nil {
 		t.Fatal(err)
 	}

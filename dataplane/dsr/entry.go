@@ -44,20 +44,20 @@ func (e Entry) Compare(o Entry) int {
 }
 
 // methods are those that need a DSR agent, with their numbers in the programs.
-var methods = map[service.Method]serverServerMethod{
+var methods = map[service.Method]dsrServerMethod{
 	service.Tunnel: methodTunnel,
 	service.DSRNAT: methodDirectNAT,
 	service.DR:     methodDR,
 }
 
 const (
-	methodTunnel    = serverServerMethodSERVER_METHOD_TUNNEL
-	methodDirectNAT = serverServerMethodSERVER_METHOD_DIRECT_NAT
-	methodDR        = serverServerMethodSERVER_METHOD_DR
+	methodTunnel    = dsrServerMethodSERVER_METHOD_TUNNEL
+	methodDirectNAT = dsrServerMethodSERVER_METHOD_DIRECT_NAT
+	methodDR        = dsrServerMethodSERVER_METHOD_DR
 )
 
 // methodOf is the inverse of methods.
-func methodOf(m serverServerMethod) service.Method {
+func methodOf(m dsrServerMethod) service.Method {
 	for name, number := range methods {
 		if number == m {
 			return name
@@ -134,6 +134,6 @@ func usable(a netip.Addr) bool {
 }
 
 // addrOf and netip are netorder's, for the DSR agent's own type.
-func addrOf(ip netip.Addr) serverAddr { return serverAddr{Word: netorder.Words(ip)} }
+func addrOf(ip netip.Addr) dsrAddr { return dsrAddr{Word: netorder.Words(ip)} }
 
-func (a serverAddr) netip() netip.Addr { return netorder.Addr(a.Word) }
+func (a dsrAddr) netip() netip.Addr { return netorder.Addr(a.Word) }

@@ -59,9 +59,9 @@ func (h *Agent) scanFlows(see func(dataplane.Flow) bool) error {
 // setsAtOnce is the number of sets read per call to the kernel: 150 KB.
 const setsAtOnce = 256
 
-type flowCursor = walk.Cursor[uint32, serverServerFlowSet]
+type flowCursor = walk.Cursor[uint32, dsrServerFlowSet]
 
-func newCursor() *flowCursor { return walk.New[uint32, serverServerFlowSet](setsAtOnce) }
+func newCursor() *flowCursor { return walk.New[uint32, dsrServerFlowSet](setsAtOnce) }
 
 // scanSome passes the flows of the next sets to see.
 func (h *Agent) scanSome(c *flowCursor, see func(dataplane.Flow)) error {
@@ -80,7 +80,7 @@ func (h *Agent) scanSome(c *flowCursor, see func(dataplane.Flow)) error {
 	return nil
 }
 
-func flowOf(f *serverServerFlow, now time.Duration) dataplane.Flow {
+func flowOf(f *dsrServerFlow, now time.Duration) dataplane.Flow {
 	return dataplane.Flow{
 		Client:   netip.AddrPortFrom(f.Client.netip(), netorder.Port(f.ClientPort)),
 		Server:   netip.AddrPortFrom(f.Server.netip(), netorder.Port(f.ServerPort)),
@@ -92,13 +92,13 @@ func flowOf(f *serverServerFlow, now time.Duration) dataplane.Flow {
 }
 
 // String returns the name of the state.
-func (s serverFlowState) String() string {
+func (s dsrFlowState) String() string {
 	const (
-		closed      = serverFlowStateFLOW_CLIENT_FIN | serverFlowStateFLOW_SERVER_FIN
-		established = serverFlowStateFLOW_ANSWERED | serverFlowStateFLOW_CONFIRMED
+		closed      = dsrFlowStateFLOW_CLIENT_FIN | dsrFlowStateFLOW_SERVER_FIN
+		established = dsrFlowStateFLOW_ANSWERED | dsrFlowStateFLOW_CONFIRMED
 	)
 	switch {
-	case s&(serverFlowStateFLOW_RESET|serverFlowStateFLOW_CLIENT_RESET) != 0:
+	case s&(dsrFlowStateFLOW_RESET|dsrFlowStateFLOW_CLIENT_RESET) != 0:
 		return "reset"
 	case s&closed == closed:
 		return "closed"

@@ -144,7 +144,7 @@ func TestAResetFlowIsNotKnown(t *testing.T) {
 	onward.tunnel = second.Addr()
 	n.steps(t, []step{
 		{name: "stray", in: stray, out: wire{client: client, dst: pod, payload: "x"}, verdict: untouched, counter: "flow-made"},
-		{name: "refused", prog: serverProgFromServer, in: wire{client: pod, dst: client, flags: "R", ttl: 64}, out: wire{client: vip, dst: client, flags: "R"}, verdict: sent},
+		{name: "refused", prog: dsrProgFromServer, in: wire{client: pod, dst: client, flags: "R", ttl: 64}, out: wire{client: vip, dst: client, flags: "R"}, verdict: sent},
 		{name: "with a list", in: listed, out: onward, verdict: sent, counter: "second-chance"},
 	})
 }

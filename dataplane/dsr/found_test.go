@@ -72,5 +72,5 @@ func TestSpentErrorStaysAsItCame(t *testing.T) {
 	n.run(t, n.agent.obj.ToServer, n.pod, wire{client: client, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
 	of := ipHead{src: pod.Addr(), dst: client.Addr(), ttl: 1}
 	frame := icmpFrame(t, of, wire{client: client, dst: pod}, 0)
-	n.check(t, "spent", serverProgFromServer, frame, untouched, frame, "passed-ttl")
+	n.check(t, "spent", dsrProgFromServer, frame, untouched, frame, "passed-ttl")
 }

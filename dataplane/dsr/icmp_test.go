@@ -90,20 +90,20 @@ func TestErrorsTowardTheServer(t *testing.T) {
 			listed := lb
 			listed.option = list{s, s}
 			next := ipHead{src: lb.src, dst: s.Addr(), ttl: 64, option: list{s}}
-			n.check(t, name+" in a tunnel, unknown, with a list", serverProgToServer, icmpFrame(t, toVIP, about, cut, listed), sent,
+			n.check(t, name+" in a tunnel, unknown, with a list", dsrProgToServer, icmpFrame(t, toVIP, about, cut, listed), sent,
 				icmpFrame(t, toVIP, about, cut, next), "second-chance")
-			n.check(t, name+" in a tunnel", serverProgToServer, icmpFrame(t, toVIP, about, cut, lb), untouched,
+			n.check(t, name+" in a tunnel", dsrProgToServer, icmpFrame(t, toVIP, about, cut, lb), untouched,
 				icmpFrame(t, toPod, translated, cut), "error-delivered")
 			toPodListed, toNext := toPod, ipHead{src: router, dst: s.Addr(), ttl: 60, option: list{v}}
 			toPodListed.option = list{v, s}
-			n.check(t, name+" by dsr-nat, unknown, with a list", serverProgToServer, icmpFrame(t, toPodListed, rewritten, cut), sent,
+			n.check(t, name+" by dsr-nat, unknown, with a list", dsrProgToServer, icmpFrame(t, toPodListed, rewritten, cut), sent,
 				icmpFrame(t, toNext, onward, cut), "second-chance")
 			toPodListed.option = list{v}
-			n.check(t, name+" by dsr-nat", serverProgToServer, icmpFrame(t, toPodListed, rewritten, cut), untouched,
+			n.check(t, name+" by dsr-nat", dsrProgToServer, icmpFrame(t, toPodListed, rewritten, cut), untouched,
 				icmpFrame(t, toPod, rewritten, cut), "error-delivered")
 			foreign := about
 			foreign.client = netip.AddrPortFrom(v.Addr(), 81)
-			n.check(t, name+" of another port", serverProgToServer, icmpFrame(t, toVIP, foreign, cut, lb), untouched,
+			n.check(t, name+" of another port", dsrProgToServer, icmpFrame(t, toVIP, foreign, cut, lb), untouched,
 				icmpFrame(t, toVIP, foreign, cut, lb), "passed-foreign-error")
 		})
 	})
@@ -118,7 +118,7 @@ func TestErrorsTowardADRServer(t *testing.T) {
 		translated := about
 		translated.client = p
 		toVIP, toPod := ipHead{src: s.Addr(), dst: v.Addr(), ttl: 60}, ipHead{src: s.Addr(), dst: p.Addr(), ttl: 60}
-		n.check(t, "dr", serverProgToServer, icmpFrame(t, toVIP, about, 0), untouched, icmpFrame(t, toPod, translated, 0), "error-delivered")
+		n.check(t, "dr", dsrProgToServer, icmpFrame(t, toVIP, about, 0), untouched, icmpFrame(t, toPod, translated, 0), "error-delivered")
 	})
 }
 
@@ -137,10 +137,10 @@ func TestErrorsFromTheServer(t *testing.T) {
 			n.run(t, n.agent.obj.ToServer, n.pod, wire{client: c, dst: v, udp: udp, flags: "S", tunnel: p.Addr()}.bytes(t))
 			got, sent6 := wire{client: c, dst: p, udp: udp, payload: "odd"}, wire{client: c, dst: v, udp: udp, payload: "odd"}
 			ofPod, ofVIP := ipHead{src: p.Addr(), dst: c.Addr(), ttl: 64}, ipHead{src: v.Addr(), dst: c.Addr(), ttl: 63}
-			n.check(t, name+" of the pod", serverProgFromServer, icmpFrame(t, ofPod, got, cut), sent, icmpFrame(t, ofVIP, sent6, cut), "error-restored")
+			n.check(t, name+" of the pod", dsrProgFromServer, icmpFrame(t, ofPod, got, cut), sent, icmpFrame(t, ofVIP, sent6, cut), "error-restored")
 			ofNode, own := ipHead{src: node, dst: c.Addr(), ttl: 64}, ipHead{src: v.Addr(), dst: c.Addr(), ttl: 64}
-			n.check(t, name+" of the node", serverProgFromNode, icmpFrame(t, ofNode, got, cut), untouched, icmpFrame(t, own, sent6, cut), "error-restored")
-			n.check(t, name+" of a server on the node", serverProgFromHost, icmpFrame(t, ofNode, got, cut), untouched, icmpFrame(t, own, sent6, cut), "error-restored")
+			n.check(t, name+" of the node", dsrProgFromNode, icmpFrame(t, ofNode, got, cut), untouched, icmpFrame(t, own, sent6, cut), "error-restored")
+			n.check(t, name+" of a server on the node", dsrProgFromHost, icmpFrame(t, ofNode, got, cut), untouched, icmpFrame(t, own, sent6, cut), "error-restored")
 			unknown := got
 			unknown.client = netip.AddrPortFrom(c.Addr(), 1)
 			verdict, out := n.run(t, n.agent.obj.FromServer, n.pod, icmpFrame(t, ofPod, unknown, cut))
@@ -179,25 +179,25 @@ func TestFragments(t *testing.T) {
 		}
 		listed, next := lb, ipHead{src: lb.src, dst: s.Addr(), ttl: 64}
 		listed.option = list{s}
-		n.check(t, "a later one before the first", serverProgToServer, whole(c, v, false, nil, lb), untouched, whole(c, p, false, nil), "fragment-delivered")
-		n.check(t, "the first", serverProgToServer, whole(c, v, true, nil, lb), untouched, whole(c, p, true, nil), "flow-made")
-		n.check(t, "a later one", serverProgToServer, whole(c, v, false, nil, lb), untouched, whole(c, p, false, nil), "fragment-delivered")
-		n.check(t, "the first of an unknown flow", serverProgToServer, whole(c2, v, true, nil, listed), sent, whole(c2, v, true, nil, next), "second-chance")
-		n.check(t, "its later one", serverProgToServer, whole(c2, v, false, nil, listed), sent, whole(c2, v, false, nil, next), "second-chance")
-		n.check(t, "a later one of no server", serverProgToServer, whole(c, s, false, nil, lb), untouched, whole(c, s, false, nil, lb), "passed-fragment")
+		n.check(t, "a later one before the first", dsrProgToServer, whole(c, v, false, nil, lb), untouched, whole(c, p, false, nil), "fragment-delivered")
+		n.check(t, "the first", dsrProgToServer, whole(c, v, true, nil, lb), untouched, whole(c, p, true, nil), "flow-made")
+		n.check(t, "a later one", dsrProgToServer, whole(c, v, false, nil, lb), untouched, whole(c, p, false, nil), "fragment-delivered")
+		n.check(t, "the first of an unknown flow", dsrProgToServer, whole(c2, v, true, nil, listed), sent, whole(c2, v, true, nil, next), "second-chance")
+		n.check(t, "its later one", dsrProgToServer, whole(c2, v, false, nil, listed), sent, whole(c2, v, false, nil, next), "second-chance")
+		n.check(t, "a later one of no server", dsrProgToServer, whole(c, s, false, nil, lb), untouched, whole(c, s, false, nil, lb), "passed-fragment")
 
 		vipOnly, both := func(h *ipHead) { h.option = list{v} }, func(h *ipHead) { h.option = list{v, s} }
-		n.check(t, "dsr-nat, a later one before the first", serverProgToServer, whole(c, direct, false, vipOnly), untouched,
+		n.check(t, "dsr-nat, a later one before the first", dsrProgToServer, whole(c, direct, false, vipOnly), untouched,
 			whole(c, direct, false, nil), "fragment-delivered")
-		n.check(t, "dsr-nat, the first of an unknown flow", serverProgToServer, whole(c2, direct, true, both), sent,
+		n.check(t, "dsr-nat, the first of an unknown flow", dsrProgToServer, whole(c2, direct, true, both), sent,
 			whole(c2, s, true, vipOnly), "second-chance")
-		n.check(t, "dsr-nat, its later one", serverProgToServer, whole(c2, direct, false, both), sent, whole(c2, s, false, vipOnly), "second-chance")
-		n.check(t, "dsr-nat, the first", serverProgToServer, whole(c, direct, true, vipOnly), untouched, whole(c, direct, true, nil), "flow-made")
+		n.check(t, "dsr-nat, its later one", dsrProgToServer, whole(c2, direct, false, both), sent, whole(c2, s, false, vipOnly), "second-chance")
+		n.check(t, "dsr-nat, the first", dsrProgToServer, whole(c, direct, true, vipOnly), untouched, whole(c, direct, true, nil), "flow-made")
 
 		less := func(h *ipHead) { h.ttl = 62 }
-		n.check(t, "a later one of an answer, too early", serverProgFromServer, whole(p, c, false, nil), untouched, whole(p, c, false, nil), "passed-fragment")
-		n.check(t, "the first of an answer", serverProgFromServer, whole(p, c, true, nil), sent, whole(v, c, true, less), "restored-straight")
-		n.check(t, "a later one of an answer", serverProgFromServer, whole(p, c, false, nil), sent, whole(v, c, false, less), "fragment-restored")
+		n.check(t, "a later one of an answer, too early", dsrProgFromServer, whole(p, c, false, nil), untouched, whole(p, c, false, nil), "passed-fragment")
+		n.check(t, "the first of an answer", dsrProgFromServer, whole(p, c, true, nil), sent, whole(v, c, true, less), "restored-straight")
+		n.check(t, "a later one of an answer", dsrProgFromServer, whole(p, c, false, nil), sent, whole(v, c, false, less), "fragment-restored")
 	})
 }
 
@@ -212,6 +212,6 @@ func TestOuterFragmentsAreNotOurs(t *testing.T) {
 			head.src, head.proto = balancer6, 41
 		}
 		in := frame(head, inner)
-		n.check(t, "the first", serverProgToServer, in, untouched, in, "passed-outer-fragment")
+		n.check(t, "the first", dsrProgToServer, in, untouched, in, "passed-outer-fragment")
 	})
 }

@@ -59,7 +59,7 @@ func (h *Agent) takeOver(state *bpfload.State, newHook tc.Opener) error {
 	if h.hook, err = newHook(h.dir, h.obj.hooked()); err != nil {
 		return err
 	}
-	if err := errors.Join(h.carryOver(old), state.Old(serverMapFlowTable, h.adoptSet)); err != nil {
+	if err := errors.Join(h.carryOver(old), state.Old(dsrMapFlowTable, h.adoptSet)); err != nil {
 		return fmt.Errorf("migrate pinned maps: %w", err)
 	}
 	return errors.Join(state.Settle(), h.removeOlder())
@@ -67,14 +67,14 @@ func (h *Agent) takeOver(state *bpfload.State, newHook tc.Opener) error {
 
 // adoptSet stores the flows of a set from another table.
 func (h *Agent) adoptSet(value []byte) error {
-	var set serverServerFlowSet
+	var set dsrServerFlowSet
 	if _, err := binary.Decode(value, binary.NativeEndian, &set); err != nil {
 		return err
 	}
 	return h.adoptAll(&set)
 }
 
-func (h *Agent) adoptAll(set *serverServerFlowSet) error {
+func (h *Agent) adoptAll(set *dsrServerFlowSet) error {
 	for way, tag := range set.Tag {
 		if tag == 0 {
 			continue
@@ -94,7 +94,7 @@ const layout1Flows = "server_flows"
 
 // localVIP1 is the first layout's struct local_vip. The key was the same as now.
 type localVIP1 struct {
-	Deliver       serverAddr
+	Deliver       dsrAddr
 	Port          uint16
 	_             uint16
 	Method, Place uint32
@@ -104,7 +104,7 @@ type localVIP1 struct {
 
 // flow1 is the first layout's struct server_flow, keyed by struct tuple.
 type flow1 struct {
-	VIP      serverAddr
+	VIP      dsrAddr
 	VIPPort  uint16
 	Overhead uint8
 	_        uint8
@@ -115,7 +115,7 @@ type flow1 struct {
 func (h *Agent) openOlder() (*older, error) {
 	var old older
 	for name, m := range map[string]**ebpf.Map{
-		serverMapLocalVips: &old.localVIPs1, layout1Flows: &old.flows1, unkeyedFlows: &old.unkeyed,
+		dsrMapLocalVips: &old.localVIPs1, layout1Flows: &old.flows1, unkeyedFlows: &old.unkeyed,
 	} {
 		pinned, err := ebpf.LoadPinnedMap(h.dir.Path(name), nil)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -137,7 +137,7 @@ func (o *older) close() {
 
 func (h *Agent) removeOlder() error {
 	var errs []error
-	for _, name := range []string{serverMapLocalVips, layout1Flows, serverMapServerCounters, unkeyedFlows} {
+	for _, name := range []string{dsrMapLocalVips, layout1Flows, dsrMapServerCounters, unkeyedFlows} {
 		errs = append(errs, h.dir.Remove(name))
 	}
 	return errors.Join(errs...)
@@ -161,7 +161,7 @@ func (h *Agent) carryOver(old *older) error {
 }
 
 func (h *Agent) carryRows(from *ebpf.Map) error {
-	var key serverLocalVipKey
+	var key dsrLocalVipKey
 	var row localVIP1
 	it := from.Iterate()
 	for it.Next(&key, &row) {
@@ -170,12 +170,12 @@ func (h *Agent) carryRows(from *ebpf.Map) error {
 		}
 		e := Entry{
 			Key:     service.Key{VIP: key.Vip.netip(), Port: netorder.Port(key.VipPort), Protocol: service.Protocol(key.Proto)},
-			Method:  methodOf(serverServerMethod(row.Method)),
+			Method:  methodOf(dsrServerMethod(row.Method)),
 			Server:  netip.AddrPortFrom(key.Server.netip(), netorder.Port(row.Port)),
 			Deliver: row.Deliver.netip(),
 		}
 		for key, now := range e.rows() {
-			now.Place, now.Left = serverServerPlace(row.Place), row.Left
+			now.Place, now.Left = dsrServerPlace(row.Place), row.Left
 			if err := h.obj.LocalVips.Update(key, now, ebpf.UpdateNoExist); err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 				return fmt.Errorf("write %s: %w", e, err)
 			}
@@ -187,14 +187,14 @@ func (h *Agent) carryRows(from *ebpf.Map) error {
 // carryFlows1 makes the program itself store each flow of the first layout. Flows there
 // were established, or soon will be.
 func (h *Agent) carryFlows1(from *ebpf.Map) error {
-	const state = serverFlowStateFLOW_OPENED | serverFlowStateFLOW_ANSWERED | serverFlowStateFLOW_CONFIRMED
-	var key serverTuple
+	const state = dsrFlowStateFLOW_OPENED | dsrFlowStateFLOW_ANSWERED | dsrFlowStateFLOW_CONFIRMED
+	var key dsrTuple
 	var old flow1
 	it := from.Iterate()
 	for it.Next(&key, &old) {
-		err := h.adopt(serverServerFlow{
+		err := h.adopt(dsrServerFlow{
 			Client: key.Src, Server: key.Dst, ClientPort: key.Sport, ServerPort: key.Dport, Proto: key.Proto,
-			Vip: old.VIP, VipPort: old.VIPPort, Overhead: old.Overhead, Method: serverServerMethod(old.Method),
+			Vip: old.VIP, VipPort: old.VIPPort, Overhead: old.Overhead, Method: dsrServerMethod(old.Method),
 			Seen: uint32(old.Seen >> clock.TickShift), State: state,
 		})
 		if err != nil {
@@ -222,7 +222,7 @@ func (h *Agent) carryUnkeyed(from *ebpf.Map) error {
 
 // adopt stores a flow that is not known yet. If its set is full it is lost, as it would
 // be there.
-func (h *Agent) adopt(f serverServerFlow) error {
+func (h *Agent) adopt(f dsrServerFlow) error {
 	const ethernet = 14
 	frame, err := binary.Append(make([]byte, ethernet), binary.NativeEndian, f)
 	if err != nil {

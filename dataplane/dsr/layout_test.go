@@ -33,7 +33,7 @@ func (n *node) openLayout1(t *testing.T, in []byte) link.Link {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{serverMapLocalVips, layout1Flows, serverMapServerCounters} {
+	for _, name := range []string{dsrMapLocalVips, layout1Flows, dsrMapServerCounters} {
 		spec.Maps[name].Pinning = ebpf.PinByName
 	}
 	old, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: dir}})
@@ -42,14 +42,14 @@ func (n *node) openLayout1(t *testing.T, in []byte) link.Link {
 	}
 	defer old.Close()
 	port := func(p uint16) uint16 { return p<<8 | p>>8 }
-	key := serverLocalVipKey{Vip: addrOf(vip.Addr()), Server: addrOf(pod.Addr()), VipPort: port(vip.Port()), Proto: 6}
+	key := dsrLocalVipKey{Vip: addrOf(vip.Addr()), Server: addrOf(pod.Addr()), VipPort: port(vip.Port()), Proto: 6}
 	row := localVIP1{Deliver: key.Server, Port: port(pod.Port()), Method: 1, Place: 1}
-	if err := old.Maps[serverMapLocalVips].Put(key, row); err != nil {
+	if err := old.Maps[dsrMapLocalVips].Put(key, row); err != nil {
 		t.Fatal(err)
 	}
 	target := key // like dsr-nat's rows of that layout, now without meaning
-	target.Vip, target.VipPort, target.ServerPort = serverAddr{}, 0, port(9090)
-	if err := old.Maps[serverMapLocalVips].Put(target, localVIP1{Method: 2, Place: 1}); err != nil {
+	target.Vip, target.VipPort, target.ServerPort = dsrAddr{}, 0, port(9090)
+	if err := old.Maps[dsrMapLocalVips].Put(target, localVIP1{Method: 2, Place: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if verdict, _ := n.run(t, old.Programs["to_server"], n.pod, in); verdict != untouched {
@@ -60,7 +60,7 @@ func (n *node) openLayout1(t *testing.T, in []byte) link.Link {
 		l, err = link.AttachTCX(link.TCXOptions{Interface: n.pod, Program: old.Programs["to_server"], Attach: ebpf.AttachTCXEgress})
 		return err
 	})
-	p := point{Device: n.pod, Program: serverProgToServer}
+	p := point{Device: n.pod, Program: dsrProgToServer}
 	if err := l.Pin(filepath.Join(dir, p.Pin())); err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestTheFirstLayoutIsCarriedOver(t *testing.T) {
 		n.steps(t, []step{
 			{name: "the flow continues", in: wire{client: client, dst: vip, tunnel: pod.Addr(), tunnelOption: list{second}},
 				out: wire{client: client, dst: pod}, verdict: untouched, counter: "tunnel-delivered"},
-			{name: "it is a tunnel's: no shortcut", prog: serverProgToHost, in: wire{client: client, dst: pod}, same: true, verdict: untouched},
+			{name: "it is a tunnel's: no shortcut", prog: dsrProgToHost, in: wire{client: client, dst: pod}, same: true, verdict: untouched},
 		})
 		names, err := n.agent.dir.Names("")
 		if err != nil || slices.Contains(names, layout1Flows) || !slices.Contains(names, layout) {
@@ -140,13 +140,13 @@ func TestUnkeyedFlowsAreCarriedOver(t *testing.T) {
 // in another set than its key selects, and no key.
 func (n *node) leaveUnkeyed(t *testing.T) {
 	t.Helper()
-	old, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(binary.Size(serverServerFlowSet{})),
+	old, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(binary.Size(dsrServerFlowSet{})),
 		MaxEntries: n.agent.obj.FlowTable.MaxEntries(), Flags: unix.BPF_F_MMAPABLE})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer old.Close()
-	var set serverServerFlowSet
+	var set dsrServerFlowSet
 	for i := range old.MaxEntries() {
 		if err := n.agent.obj.FlowTable.Lookup(i, &set); err != nil {
 			t.Fatal(err)
@@ -161,7 +161,7 @@ func (n *node) leaveUnkeyed(t *testing.T) {
 	}
 	dir := pinDir(t, n.ns)
 	err = errors.Join(n.agent.Close(), old.Pin(filepath.Join(dir, unkeyedFlows)),
-		os.Remove(filepath.Join(dir, layout, serverMapFlowTable)), os.Remove(filepath.Join(dir, layout, flowKeyPin)))
+		os.Remove(filepath.Join(dir, layout, dsrMapFlowTable)), os.Remove(filepath.Join(dir, layout, flowKeyPin)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestFlowsAreLeftForReleasesWithoutKeys(t *testing.T) {
 	}
 	// Such a release leaves unknown objects alone.
 	aside := dir + "-aside"
-	for _, name := range []string{serverMapFlowTable, flowKeyPin} {
+	for _, name := range []string{dsrMapFlowTable, flowKeyPin} {
 		if err := os.Rename(filepath.Join(dir, layout, name), aside+name); err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +198,7 @@ func TestFlowsAreLeftForReleasesWithoutKeys(t *testing.T) {
 		t.Errorf("flows %v, %v; want the one that was left", flows, err)
 	}
 	n.leaveUnkeyed(t)
-	for _, name := range []string{serverMapFlowTable, flowKeyPin} {
+	for _, name := range []string{dsrMapFlowTable, flowKeyPin} {
 		if err := os.Rename(aside+name, filepath.Join(dir, layout, name)); err != nil {
 			t.Fatal(err)
 		}

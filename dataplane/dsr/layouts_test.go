@@ -7,4 +7,4 @@ import (
 )
 
 // Other releases find these maps: see docs/upgrade.md.
-func TestLayouts(t *testing.T) { layouttest.Check(t, loadServer, kept, "layouts.json") }
+func TestLayouts(t *testing.T) { layouttest.Check(t, loadDsr, kept, "layouts.json") }

@@ -24,7 +24,7 @@ func (h *Agent) leaveFlows() error {
 	if err := h.dir.Remove(layout1Flows); err != nil {
 		return err
 	}
-	flows := map[serverTuple]flow1{}
+	flows := map[dsrTuple]flow1{}
 	for c := newCursor(); !c.Done(); {
 		_, sets, err := c.Next(h.obj.FlowTable)
 		if err != nil {
@@ -39,7 +39,7 @@ func (h *Agent) leaveFlows() error {
 	}
 	left, err := ebpf.NewMap(&ebpf.MapSpec{
 		Name: layout1Flows, Type: ebpf.Hash, Flags: unix.BPF_F_NO_PREALLOC, MaxEntries: uint32(len(flows)),
-		KeySize: uint32(binary.Size(serverTuple{})), ValueSize: uint32(binary.Size(flow1{})),
+		KeySize: uint32(binary.Size(dsrTuple{})), ValueSize: uint32(binary.Size(flow1{})),
 	})
 	if err != nil {
 		return fmt.Errorf("convert flows for an older release: %w", err)
@@ -48,13 +48,13 @@ func (h *Agent) leaveFlows() error {
 	return errors.Join(bpfmap.Hold(left, flows), left.Pin(h.dir.Path(layout1Flows)))
 }
 
-func flowsToLeave(flows map[serverTuple]flow1, set *serverServerFlowSet) {
+func flowsToLeave(flows map[dsrTuple]flow1, set *dsrServerFlowSet) {
 	for way, tag := range set.Tag {
 		f := &set.Flow[way]
-		if tag == 0 || f.State&serverFlowStateFLOW_ANSWERED == 0 {
+		if tag == 0 || f.State&dsrFlowStateFLOW_ANSWERED == 0 {
 			continue // the older release would consider it established
 		}
-		key := serverTuple{Src: f.Client, Dst: f.Server, Sport: f.ClientPort, Dport: f.ServerPort, Proto: f.Proto}
+		key := dsrTuple{Src: f.Client, Dst: f.Server, Sport: f.ClientPort, Dport: f.ServerPort, Proto: f.Proto}
 		flows[key] = flow1{VIP: f.Vip, VIPPort: f.VipPort, Overhead: f.Overhead, Method: uint32(f.Method), Seen: uint64(f.Seen) << clock.TickShift}
 	}
 }
@@ -62,7 +62,7 @@ func flowsToLeave(flows map[serverTuple]flow1, set *serverServerFlowSet) {
 // forgetLeft removes what an agent of this release left for older ones or, if one of
 // those has run since, this release's table.
 func (h *Agent) forgetLeft() error {
-	table, key := filepath.Join(layout, kept.Pin(serverMapFlowTable)), filepath.Join(layout, flowKeyPin)
+	table, key := filepath.Join(layout, kept.Pin(dsrMapFlowTable)), filepath.Join(layout, flowKeyPin)
 	if _, err := os.Stat(h.dir.Path(table)); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

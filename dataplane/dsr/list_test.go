@@ -296,13 +296,13 @@ func TestSCTP(t *testing.T) {
 		if v.Addr().Is6() {
 			lb.src = balancer6
 		}
-		n.check(t, "data of an unknown flow", serverProgToServer, frame(client, sctp(c, v, 0), lb), sent,
+		n.check(t, "data of an unknown flow", dsrProgToServer, frame(client, sctp(c, v, 0), lb), sent,
 			frame(client, sctp(c, v, 0), ipHead{src: lb.src, dst: s.Addr(), ttl: 64}), "second-chance")
-		n.check(t, "INIT", serverProgToServer, frame(client, sctp(c, v, 1), lb), untouched, frame(toPod, sctp(c, v, 1)), "flow-made")
-		n.check(t, "data of a known flow", serverProgToServer, frame(client, sctp(c, v, 0), lb), untouched, frame(toPod, sctp(c, v, 0)), "tunnel-delivered")
+		n.check(t, "INIT", dsrProgToServer, frame(client, sctp(c, v, 1), lb), untouched, frame(toPod, sctp(c, v, 1)), "flow-made")
+		n.check(t, "data of a known flow", dsrProgToServer, frame(client, sctp(c, v, 0), lb), untouched, frame(toPod, sctp(c, v, 0)), "tunnel-delivered")
 		answer := ipHead{src: p.Addr(), dst: c.Addr(), ttl: 64, proto: 132}
 		restored := ipHead{src: v.Addr(), dst: c.Addr(), ttl: 63, proto: 132}
-		n.check(t, "INIT ACK", serverProgFromServer, frame(answer, sctp(v, c, 2)), sent, frame(restored, sctp(v, c, 2)), "restored-straight")
+		n.check(t, "INIT ACK", dsrProgFromServer, frame(answer, sctp(v, c, 2)), sent, frame(restored, sctp(v, c, 2)), "restored-straight")
 	})
 }
 
@@ -332,12 +332,12 @@ func TestForgedINIT(t *testing.T) {
 		}
 		toward := func(name string, kind byte, tag, initiate uint32, counter string) {
 			t.Helper()
-			n.check(t, name, serverProgToServer, frame(head(c, v, 60), chunk(c, v, kind, tag, initiate), lb), untouched,
+			n.check(t, name, dsrProgToServer, frame(head(c, v, 60), chunk(c, v, kind, tag, initiate), lb), untouched,
 				frame(head(c, p, 60), chunk(c, v, kind, tag, initiate)), counter)
 		}
 		back := func(name string, kind byte, tag uint32) {
 			t.Helper()
-			n.check(t, name, serverProgFromServer, frame(head(p, c, 64), chunk(p, c, kind, tag, servers)), sent,
+			n.check(t, name, dsrProgFromServer, frame(head(p, c, 64), chunk(p, c, kind, tag, servers)), sent,
 				frame(head(v, c, 63), chunk(v, c, kind, tag, servers)), "restored-straight")
 		}
 		untouchedByUs := func(name, prog string, bytes []byte) {
@@ -350,20 +350,20 @@ func TestForgedINIT(t *testing.T) {
 		}
 		straight := frame(head(c, p, 60), chunk(c, p, init, 0, direct))
 		toward("INIT", init, 0, byVIP, "flow-made")
-		untouchedByUs("a forged INIT", serverProgToServer, straight)
+		untouchedByUs("a forged INIT", dsrProgToServer, straight)
 		back("INIT ACK", initACK, byVIP)
-		untouchedByUs("INIT ACK for it", serverProgFromServer, frame(head(p, c, 64), chunk(p, c, initACK, direct, servers)))
+		untouchedByUs("INIT ACK for it", dsrProgFromServer, frame(head(p, c, 64), chunk(p, c, initACK, direct, servers)))
 		back("COOKIE ACK", cookieACK, byVIP)
 		toward("data", data, servers, 0, "tunnel-delivered")
-		untouchedByUs("another forged INIT", serverProgToServer, straight)
-		untouchedByUs("INIT ACK for it", serverProgFromServer, frame(head(p, c, 64), chunk(p, c, initACK, direct, servers)))
+		untouchedByUs("another forged INIT", dsrProgToServer, straight)
+		untouchedByUs("INIT ACK for it", dsrProgFromServer, frame(head(p, c, 64), chunk(p, c, initACK, direct, servers)))
 		back("data", data, byVIP)
 		before := n.count(t, "flow-forgotten")
-		untouchedByUs("COOKIE ACK for it, which was not forged", serverProgFromServer, frame(head(p, c, 64), chunk(p, c, cookieACK, direct, servers)))
+		untouchedByUs("COOKIE ACK for it, which was not forged", dsrProgFromServer, frame(head(p, c, 64), chunk(p, c, cookieACK, direct, servers)))
 		if grew := n.count(t, "flow-forgotten") - before; grew != 1 {
 			t.Errorf("%d flows were forgotten, want 1", grew)
 		}
-		untouchedByUs("the direct association continues", serverProgFromServer, frame(head(p, c, 64), chunk(p, c, data, direct, servers)))
+		untouchedByUs("the direct association continues", dsrProgFromServer, frame(head(p, c, 64), chunk(p, c, data, direct, servers)))
 	})
 }
 
@@ -385,11 +385,11 @@ func TestOtherOptionsStay(t *testing.T) {
 		if v.Addr().Is6() {
 			lb.src = balancer6
 		}
-		n.check(t, "in a tunnel", serverProgToServer, frame(head, tcp, lb), untouched, frame(out, tcpOut), "tunnel-delivered")
+		n.check(t, "in a tunnel", dsrProgToServer, frame(head, tcp, lb), untouched, frame(out, tcpOut), "tunnel-delivered")
 		udp := wire{client: c, dst: p, udp: true, payload: "q"}.l4(t)
 		head = ipHead{src: c.Addr(), dst: p.Addr(), ttl: 60, proto: 17, others: others(), option: list{v}}
 		out = ipHead{src: c.Addr(), dst: p.Addr(), ttl: 60, proto: 17, others: others()}
-		n.check(t, "behind our list", serverProgToServer, frame(head, udp), untouched, frame(out, udp), "dsr-nat-delivered")
+		n.check(t, "behind our list", dsrProgToServer, frame(head, udp), untouched, frame(out, udp), "dsr-nat-delivered")
 	})
 }
 
@@ -410,7 +410,7 @@ func TestRangeOfPorts(t *testing.T) {
 			{name: "outside", in: wire{client: c, dst: at(v, 9000), flags: "S", tunnel: p.Addr()}, same: true, verdict: untouched, counter: "passed-foreign-tunnel"},
 			{name: "the whole address", in: wire{client: c, dst: at(p, 53), udp: true, option: list{at(v, 53)}}, out: wire{client: c, dst: at(p, 53), udp: true},
 				verdict: untouched, counter: "dsr-nat-delivered"},
-			{name: "its answer", prog: serverProgFromServer, in: wire{client: at(p, 53), dst: c, udp: true, ttl: 64}, out: wire{client: at(v, 53), dst: c, udp: true},
+			{name: "its answer", prog: dsrProgFromServer, in: wire{client: at(p, 53), dst: c, udp: true, ttl: 64}, out: wire{client: at(v, 53), dst: c, udp: true},
 				verdict: sent, counter: "restored-straight"},
 		})
 	})
@@ -427,13 +427,13 @@ func TestDR(t *testing.T) {
 		to := func(dst netip.AddrPort, f func(*wire)) wire { w := wire{client: c, dst: dst}; f(&w); return w }
 		syn := func(w *wire) { w.flags = "S" }
 		n.steps(t, []step{
-			{name: "where it comes in", prog: serverProgToHost, in: to(v, syn), out: to(v, func(w *wire) { w.flags, w.ttl = "S", 62 }), verdict: sent, counter: "shortcut"},
+			{name: "where it comes in", prog: dsrProgToHost, in: to(v, syn), out: to(v, func(w *wire) { w.flags, w.ttl = "S", 62 }), verdict: sent, counter: "shortcut"},
 			{name: "SYN", in: to(v, func(w *wire) { w.flags, w.option = "S", list{v} }), out: to(p, syn), verdict: untouched, counter: "flow-made"},
 			{name: "data", in: to(v, func(w *wire) { w.payload = "odd" }), out: to(p, func(w *wire) { w.payload = "odd" }), verdict: untouched, counter: "dr-delivered"},
 			{name: "unknown", in: to(v, func(w *wire) { w.client, w.option = c2, list{v, s} }), out: wire{client: c2, dst: s, option: list{v}},
 				verdict: sent, counter: "second-chance"},
 			{name: "from another's list", in: wire{client: c2, dst: p, option: list{v}}, out: wire{client: c2, dst: p}, verdict: untouched, counter: "flow-made"},
-			{name: "answer", prog: serverProgFromServer, in: wire{client: p, dst: c, ttl: 64}, out: wire{client: v, dst: c}, verdict: sent, counter: "restored-straight"},
+			{name: "answer", prog: dsrProgFromServer, in: wire{client: p, dst: c, ttl: 64}, out: wire{client: v, dst: c}, verdict: sent, counter: "restored-straight"},
 			{name: "another VIP", in: to(netip.AddrPortFrom(v.Addr(), 81), syn), same: true, verdict: untouched},
 		})
 		other := netip.AddrPortFrom(p.Addr().Next(), p.Port())
@@ -463,12 +463,12 @@ func TestDRToAServerThatHoldsTheVIP(t *testing.T) {
 		n.set(t, entry(service.DR, v, host, service.TCP))
 		c2 := netip.AddrPortFrom(c.Addr(), 40002)
 		n.steps(t, []step{
-			{name: "SYN", prog: serverProgToHost, in: wire{client: c, dst: v, flags: "S", option: list{v}}, out: wire{client: c, dst: v, flags: "S"},
+			{name: "SYN", prog: dsrProgToHost, in: wire{client: c, dst: v, flags: "S", option: list{v}}, out: wire{client: c, dst: v, flags: "S"},
 				verdict: untouched, counter: "flow-made"},
-			{name: "data", prog: serverProgToHost, in: wire{client: c, dst: v}, same: true, verdict: untouched, counter: "dr-delivered"},
-			{name: "unknown", prog: serverProgToHost, in: wire{client: c2, dst: v, option: list{v, s}}, out: wire{client: c2, dst: s, option: list{v}, ttl: 62},
+			{name: "data", prog: dsrProgToHost, in: wire{client: c, dst: v}, same: true, verdict: untouched, counter: "dr-delivered"},
+			{name: "unknown", prog: dsrProgToHost, in: wire{client: c2, dst: v, option: list{v, s}}, out: wire{client: c2, dst: s, option: list{v}, ttl: 62},
 				verdict: sent, counter: "second-chance"},
-			{name: "answer", prog: serverProgFromHost, in: wire{client: v, dst: c}, same: true, verdict: untouched, counter: "restored-straight"},
+			{name: "answer", prog: dsrProgFromHost, in: wire{client: v, dst: c}, same: true, verdict: untouched, counter: "restored-straight"},
 		})
 	})
 }

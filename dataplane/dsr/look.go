@@ -50,9 +50,9 @@ func (h *Agent) State() (State, error) {
 func (h *Agent) Degraded() []features.Degraded { return h.missing }
 
 // Counters returns the outcomes of packets since the agent was first opened, by the names
-// of bpf/server/maps.h ("tunnel-delivered", "passed-fragment", "dropped-rewrite").
+// of bpf/dsr/maps.h ("tunnel-delivered", "passed-fragment", "dropped-rewrite").
 func (h *Agent) Counters() (map[string]uint64, error) { return devices.Ask(h.worker, h.counters) }
 
 func (h *Agent) counters() (map[string]uint64, error) {
-	return counter.Read(loadServer, "server_counter", h.obj.ServerCounters)
+	return counter.Read(loadDsr, "server_counter", h.obj.ServerCounters)
 }

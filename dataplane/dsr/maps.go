@@ -35,7 +35,7 @@ func (h *Agent) load(newHook tc.Opener) error {
 		return err
 	}
 	h.dir = dir
-	spec, err := loadServer()
+	spec, err := loadDsr()
 	if err != nil {
 		return err
 	}
@@ -48,12 +48,12 @@ func (h *Agent) load(newHook tc.Opener) error {
 		return err
 	}
 	if err := errors.Join(
-		spec.Variables[serverVarFlowKey].Set(key),
-		spec.Variables[serverVarClampMss].Set(!h.cfg.KeepMSS),
+		spec.Variables[dsrVarFlowKey].Set(key),
+		spec.Variables[dsrVarClampMss].Set(!h.cfg.KeepMSS),
 		auth.Preset(spec, h.cfg.Auth),
-		spec.Variables[serverVarGuePort].Set(h.cfg.GUEPort),
-		spec.Variables[serverVarFlowSets].Set(spec.Maps[serverMapFlowTable].MaxEntries),
-		spec.Variables[serverVarStoresInOrder].Set(runtime.GOARCH == "amd64"),
+		spec.Variables[dsrVarGuePort].Set(h.cfg.GUEPort),
+		spec.Variables[dsrVarFlowSets].Set(spec.Maps[dsrMapFlowTable].MaxEntries),
+		spec.Variables[dsrVarStoresInOrder].Set(runtime.GOARCH == "amd64"),
 	); err != nil {
 		return err
 	}
@@ -69,10 +69,10 @@ func (h *Agent) load(newHook tc.Opener) error {
 
 // kept are the maps that outlive the agent.
 var kept = bpfload.KeptMaps{
-	serverMapLocalVips:   {},
-	serverMapFlowTable:   {Fit: bpfload.Keep, Written: true, Hashed: true, Enums: []string{"flow_state"}},
-	serverMapNextServers: {}, serverMapSourceRanges: {}, serverMapBalancers: {},
-	serverMapServerCounters: {Fit: bpfload.Renew},
+	dsrMapLocalVips:   {},
+	dsrMapFlowTable:   {Fit: bpfload.Keep, Written: true, Hashed: true, Enums: []string{"flow_state"}},
+	dsrMapNextServers: {}, dsrMapSourceRanges: {}, dsrMapBalancers: {},
+	dsrMapServerCounters: {Fit: bpfload.Renew},
 }
 
 // openState sets the pins and sizes of the kept maps.
@@ -83,9 +83,9 @@ func (h *Agent) openState(spec *ebpf.CollectionSpec) (*bpfload.State, error) {
 	if err := h.forgetLeft(); err != nil {
 		return nil, err
 	}
-	flows := spec.Maps[serverMapFlowTable]
+	flows := spec.Maps[dsrMapFlowTable]
 	flows.MaxEntries = flowSets(h.cfg.MaxFlows)
-	attached, err := serverPrograms{}.hooked().Attached(h.dir)
+	attached, err := dsrPrograms{}.hooked().Attached(h.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ const flowKeyPin = "flow_key"
 const serverHashKeys = 10
 
 // flowWays is FLOW_WAYS.
-const flowWays = uint32(len(serverServerFlowSet{}.Flow))
+const flowWays = uint32(len(dsrServerFlowSet{}.Flow))
 
 // flowSets is the number of sets in a table for this many flows.
 func flowSets(flows uint32) uint32 { return max(1, (flows+flowWays-1)/flowWays) }
@@ -157,11 +157,11 @@ func (h *Agent) release() error {
 
 // rows returns the contents of local_vips.
 func (h *Agent) rows() (rows, error) {
-	return bpfmap.Read[serverLocalVipKey, serverLocalVip](h.obj.LocalVips)
+	return bpfmap.Read[dsrLocalVipKey, dsrLocalVip](h.obj.LocalVips)
 }
 
 // upsert writes a row.
-func (h *Agent) upsert(key serverLocalVipKey, row serverLocalVip) error {
+func (h *Agent) upsert(key dsrLocalVipKey, row dsrLocalVip) error {
 	if err := h.obj.LocalVips.Put(key, row); err != nil {
 		return fmt.Errorf("write %s: %w", entryOf(key, row), err)
 	}
@@ -169,7 +169,7 @@ func (h *Agent) upsert(key serverLocalVipKey, row serverLocalVip) error {
 }
 
 // delete removes a row. An absent one is not an error.
-func (h *Agent) delete(key serverLocalVipKey) error {
+func (h *Agent) delete(key dsrLocalVipKey) error {
 	if err := h.obj.LocalVips.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("delete an entry: %w", err)
 	}
@@ -204,7 +204,7 @@ func (h *Agent) forgetRows() error {
 func (h *Agent) sweep(programmed rows) error {
 	before := uint64(max(0, clock.Now()-h.cfg.Linger))
 	old := maps.Clone(programmed)
-	maps.DeleteFunc(old, func(_ serverLocalVipKey, row serverLocalVip) bool {
+	maps.DeleteFunc(old, func(_ dsrLocalVipKey, row dsrLocalVip) bool {
 		return row.Left == 0 || row.Left > before
 	})
 	if len(old) == 0 {

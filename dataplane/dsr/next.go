@@ -10,27 +10,27 @@ import (
 
 // nextServers is the content of next_servers, or a part of it: the backends to which a
 // packet may be forwarded.
-type nextServers map[serverLocalVipKey]serverNextServer
+type nextServers map[dsrLocalVipKey]dsrNextServer
 
 // frontend is a row's key without the backend.
-func (key serverLocalVipKey) frontend() serverLocalVipKey {
-	key.Server, key.ServerPort = serverAddr{}, 0
+func (key dsrLocalVipKey) frontend() dsrLocalVipKey {
+	key.Server, key.ServerPort = dsrAddr{}, 0
 	return key
 }
 
 // nextServers are all backends of the frontends that have one here.
 func (d *rowSet) nextServers(here rows) nextServers {
-	frontends := map[serverLocalVipKey]bool{}
+	frontends := map[dsrLocalVipKey]bool{}
 	for key := range here {
 		frontends[key.frontend()] = true
 	}
 	all := nextServers{}
 	for _, its := range d.servers {
 		for key, row := range its {
-			if (key.Server == serverAddr{}) || !frontends[key.frontend()] {
+			if (key.Server == dsrAddr{}) || !frontends[key.frontend()] {
 				continue // the former is for dr, and not in any list
 			}
-			all[key] = serverNextServer{Port: row.Port}
+			all[key] = dsrNextServer{Port: row.Port}
 		}
 	}
 	return all
@@ -54,7 +54,7 @@ func (wanted nextServers) linger(programmed nextServers, now, linger time.Durati
 
 // setNextServers updates the map to these, including those that have left recently.
 func (h *Agent) setNextServers(wanted nextServers) error {
-	programmed, err := bpfmap.Read[serverLocalVipKey, serverNextServer](h.obj.NextServers)
+	programmed, err := bpfmap.Read[dsrLocalVipKey, dsrNextServer](h.obj.NextServers)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (h *Agent) setNextServers(wanted nextServers) error {
 // inheritNextServers makes the programs accept any backend of a list until the first Set,
 // if the rows are from an agent that did not write next_servers.
 func (h *Agent) inheritNextServers(programmed rows) error {
-	servers, err := bpfmap.Read[serverLocalVipKey, serverNextServer](h.obj.NextServers)
+	servers, err := bpfmap.Read[dsrLocalVipKey, dsrNextServer](h.obj.NextServers)
 	if err != nil || len(servers) > 0 || len(programmed) == 0 {
 		return err
 	}

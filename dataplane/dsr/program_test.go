@@ -200,7 +200,7 @@ func (n *node) steps(t *testing.T, steps []step) {
 	t.Helper()
 	for _, s := range steps {
 		if s.prog == "" {
-			s.prog = serverProgToServer
+			s.prog = dsrProgToServer
 		}
 		if s.same {
 			s.out = s.in
@@ -231,7 +231,7 @@ func TestFramesForOtherHosts(t *testing.T) {
 		n.set(t, entry(service.DSRNAT, v, p, service.TCP))
 		in := wire{client: c, dst: p, flags: "S", option: list{v}}.bytes(t)
 		flooded := slices.Concat([]byte{2, 0, 0, 0, 0, 0x77}, in[6:])
-		program := n.agent.obj.hooked()[serverProgToHost].Program
+		program := n.agent.obj.hooked()[dsrProgToHost].Program
 		if verdict, _ := n.run(t, program, n.pod, in); verdict != sent {
 			t.Errorf("for this host: verdict %d, want %d", verdict, sent)
 		}
@@ -294,7 +294,7 @@ func TestAddressesOfOneSum(t *testing.T) {
 			restored.client, restored.dst = tc.v, tc.c
 			n.steps(t, []step{
 				{name: "toward the server", in: in, out: out, verdict: untouched, counter: "tunnel-delivered"},
-				{name: "back", prog: serverProgFromServer, in: back, out: restored, verdict: sent, counter: "restored-straight"},
+				{name: "back", prog: dsrProgFromServer, in: back, out: restored, verdict: sent, counter: "restored-straight"},
 			})
 		}
 	}
@@ -338,7 +338,7 @@ func TestForeignTunnelPacketsStayUntouched(t *testing.T) {
 			{name: "another server", in: with(func(w *wire) { w.tunnel = s.Addr() }), same: true, verdict: untouched, counter: "passed-foreign-tunnel"},
 			{name: "another protocol", in: with(func(w *wire) { w.udp = true }), same: true, verdict: untouched, counter: "passed-foreign-tunnel"},
 			{name: "our option inside", in: with(func(w *wire) { w.option = list{v} }), same: true, verdict: untouched},
-			{name: "a pod's, where it comes in", prog: serverProgToHost, in: base, same: true, verdict: untouched},
+			{name: "a pod's, where it comes in", prog: dsrProgToHost, in: base, same: true, verdict: untouched},
 		})
 		if flows, err := n.agent.Flows(); err != nil || len(flows) > 0 {
 			t.Errorf("flows %v, %v; want none", flows, err)
@@ -373,14 +373,14 @@ func TestDSRNAT(t *testing.T) {
 				counter: "passed-foreign-option"},
 			{name: "a second chance for no server of ours", in: with(func(w *wire) { w.dst, w.option = netip.AddrPortFrom(p.Addr(), 22), list{v, s} }),
 				same: true, verdict: untouched, counter: "passed-foreign-option"},
-			{name: "a SYN where it comes in", prog: serverProgToHost, in: with(func(w *wire) { w.flags, w.option = "S", list{v} }),
+			{name: "a SYN where it comes in", prog: dsrProgToHost, in: with(func(w *wire) { w.flags, w.option = "S", list{v} }),
 				out: with(func(w *wire) { w.flags, w.option, w.ttl = "S", list{v}, 62 }), verdict: sent, counter: "shortcut"},
-			{name: "a second chance where it comes in", prog: serverProgToHost, in: with(func(w *wire) { w.option = list{v, s} }),
+			{name: "a second chance where it comes in", prog: dsrProgToHost, in: with(func(w *wire) { w.option = list{v, s} }),
 				out: with(func(w *wire) { w.option, w.ttl = list{v, s}, 62 }), verdict: sent, counter: "shortcut"},
-			{name: "data where it comes in", prog: serverProgToHost, in: plain,
+			{name: "data where it comes in", prog: dsrProgToHost, in: plain,
 				out: with(func(w *wire) { w.ttl = 62 }), verdict: sent, counter: "shortcut"},
-			{name: "data where it comes in, at its last hop", prog: serverProgToHost, in: with(func(w *wire) { w.ttl = 1 }), same: true, verdict: untouched},
-			{name: "data of no flow where it comes in", prog: serverProgToHost, in: with(func(w *wire) { w.client = netip.AddrPortFrom(c.Addr(), 1) }),
+			{name: "data where it comes in, at its last hop", prog: dsrProgToHost, in: with(func(w *wire) { w.ttl = 1 }), same: true, verdict: untouched},
+			{name: "data of no flow where it comes in", prog: dsrProgToHost, in: with(func(w *wire) { w.client = netip.AddrPortFrom(c.Addr(), 1) }),
 				same: true, verdict: untouched},
 		})
 	})
@@ -400,18 +400,18 @@ func TestFromServer(t *testing.T) {
 		back := func(f func(*wire)) wire { w := wire{client: p, dst: c, ttl: 64}; f(&w); return w }
 		out := func(f func(*wire)) wire { w := wire{client: v, dst: c, ttl: 63}; f(&w); return w }
 		n.steps(t, []step{
-			{name: "SYN-ACK", prog: serverProgFromServer, in: back(func(w *wire) { w.flags, w.mss = "SA", 1460 }),
+			{name: "SYN-ACK", prog: dsrProgFromServer, in: back(func(w *wire) { w.flags, w.mss = "SA", 1460 }),
 				out: out(func(w *wire) { w.flags, w.mss = "SA", 1460-overhead }), verdict: sent, counter: "restored-straight"},
-			{name: "data", prog: serverProgFromServer, in: back(func(w *wire) { w.payload = "odd" }),
+			{name: "data", prog: dsrProgFromServer, in: back(func(w *wire) { w.payload = "odd" }),
 				out: out(func(w *wire) { w.payload = "odd" }), verdict: sent, counter: "restored-straight"},
-			{name: "reset", prog: serverProgFromServer, in: back(func(w *wire) { w.flags = "RA" }),
+			{name: "reset", prog: dsrProgFromServer, in: back(func(w *wire) { w.flags = "RA" }),
 				out: out(func(w *wire) { w.flags = "RA" }), verdict: sent},
-			{name: "UDP", prog: serverProgFromServer, in: back(func(w *wire) { w.udp, w.payload = true, "a" }),
+			{name: "UDP", prog: dsrProgFromServer, in: back(func(w *wire) { w.udp, w.payload = true, "a" }),
 				out: out(func(w *wire) { w.udp, w.payload = true, "a" }), verdict: sent},
-			{name: "the last hop", prog: serverProgFromServer, in: back(func(w *wire) { w.ttl = 1 }), same: true, verdict: untouched, counter: "passed-ttl"},
-			{name: "another client", prog: serverProgFromServer, in: back(func(w *wire) { w.dst = netip.AddrPortFrom(c.Addr(), 1) }), same: true, verdict: untouched},
-			{name: "another port of the server", prog: serverProgFromServer, in: back(func(w *wire) { w.client = netip.AddrPortFrom(p.Addr(), 22) }), same: true, verdict: untouched},
-			{name: "the node's own answer", prog: serverProgFromHost, in: back(func(w *wire) { w.payload = "x" }),
+			{name: "the last hop", prog: dsrProgFromServer, in: back(func(w *wire) { w.ttl = 1 }), same: true, verdict: untouched, counter: "passed-ttl"},
+			{name: "another client", prog: dsrProgFromServer, in: back(func(w *wire) { w.dst = netip.AddrPortFrom(c.Addr(), 1) }), same: true, verdict: untouched},
+			{name: "another port of the server", prog: dsrProgFromServer, in: back(func(w *wire) { w.client = netip.AddrPortFrom(p.Addr(), 22) }), same: true, verdict: untouched},
+			{name: "the node's own answer", prog: dsrProgFromHost, in: back(func(w *wire) { w.payload = "x" }),
 				out: out(func(w *wire) { w.payload, w.ttl = "x", 64 }), verdict: untouched, counter: "restored-straight"},
 		})
 	})
@@ -429,7 +429,7 @@ func TestFromServerWithoutARoute(t *testing.T) {
 			}
 			return netlink.LinkSetDown(l)
 		})
-		n.steps(t, []step{{name: "left to the kernel", prog: serverProgFromServer, in: wire{client: p, dst: c}, out: wire{client: v, dst: c},
+		n.steps(t, []step{{name: "left to the kernel", prog: dsrProgFromServer, in: wire{client: p, dst: c}, out: wire{client: v, dst: c},
 			verdict: untouched, counter: "restored-passed"}})
 	})
 }
@@ -441,8 +441,8 @@ func TestDirectConnectionForgetsTheFlow(t *testing.T) {
 		n.run(t, n.agent.obj.ToServer, n.pod, wire{client: c, dst: v, flags: "S", tunnel: p.Addr()}.bytes(t))
 		n.steps(t, []step{
 			{name: "direct SYN", in: wire{client: c, dst: p, flags: "S", seq: 77}, same: true, verdict: untouched},
-			{name: "direct answer", prog: serverProgFromServer, in: wire{client: p, dst: c, flags: "SA", ack: 78, mss: 1460}, same: true, verdict: untouched, counter: "flow-forgotten"},
-			{name: "the direct connection continues", prog: serverProgFromServer, in: wire{client: p, dst: c}, same: true, verdict: untouched},
+			{name: "direct answer", prog: dsrProgFromServer, in: wire{client: p, dst: c, flags: "SA", ack: 78, mss: 1460}, same: true, verdict: untouched, counter: "flow-forgotten"},
+			{name: "the direct connection continues", prog: dsrProgFromServer, in: wire{client: p, dst: c}, same: true, verdict: untouched},
 		})
 	})
 }
@@ -460,11 +460,11 @@ func TestForgedSYNDuringAHandshake(t *testing.T) {
 				steps := []step{
 					{name: "SYN", in: wire{client: c, dst: v, flags: "S", seq: 1000, tunnel: p.Addr()},
 						out: wire{client: c, dst: p, flags: "S", seq: 1000}, verdict: untouched},
-					{name: "SYN-ACK", prog: serverProgFromServer, in: accepts, out: wire{client: v, dst: c, flags: "SA", ack: 1001, ttl: 62}, verdict: sent},
+					{name: "SYN-ACK", prog: dsrProgFromServer, in: accepts, out: wire{client: v, dst: c, flags: "SA", ack: 1001, ttl: 62}, verdict: sent},
 					{name: "a forged SYN", in: wire{client: c, dst: p, flags: "S", seq: 666}, same: true, verdict: untouched},
-					{name: "the server challenges it", prog: serverProgFromServer, in: wire{client: p, dst: c, ack: 1001},
+					{name: "the server challenges it", prog: dsrProgFromServer, in: wire{client: p, dst: c, ack: 1001},
 						out: wire{client: v, dst: c, ack: 1001, ttl: 62}, verdict: sent},
-					{name: "SYN-ACK again", prog: serverProgFromServer, in: accepts, out: wire{client: v, dst: c, flags: "SA", ack: 1001, ttl: 62}, verdict: sent},
+					{name: "SYN-ACK again", prog: dsrProgFromServer, in: accepts, out: wire{client: v, dst: c, flags: "SA", ack: 1001, ttl: 62}, verdict: sent},
 					{name: "the client's ACK, that somebody else might know", in: wire{client: c, dst: v, tunnel: p.Addr(), tunnelOption: list{s}},
 						out: wire{client: c, dst: p}, verdict: untouched, counter: "tunnel-delivered"},
 				}
@@ -509,21 +509,21 @@ func TestForgedSegmentsEndNoFlow(t *testing.T) {
 			syn, delivered := wire{client: c, dst: p, flags: "S"}, wire{client: c, dst: p, payload: "data"}
 			n.steps(t, []step{
 				{name: "SYN straight to the server", in: syn, same: true, verdict: untouched},
-				{name: "challenge ACK", prog: serverProgFromServer, in: back("A"), out: restored("A"), verdict: sent},
+				{name: "challenge ACK", prog: dsrProgFromServer, in: back("A"), out: restored("A"), verdict: sent},
 				{name: "data, with a second chance", in: listed, out: delivered, verdict: untouched, counter: made},
 				{name: "RST", in: in(wire{client: c, dst: v, flags: "R"}), out: wire{client: c, dst: p, flags: "R"}, verdict: untouched},
 				{name: "data at once", in: listed, out: delivered, verdict: untouched, counter: made},
-				{name: "the server continues", prog: serverProgFromServer, in: back("A"), out: restored("A"), verdict: sent},
+				{name: "the server continues", prog: dsrProgFromServer, in: back("A"), out: restored("A"), verdict: sent},
 			})
 			if flows, err := n.agent.Flows(); err != nil || len(flows) != 1 || flows[0].State != "established" {
 				t.Errorf("flows %v, %v; want one that is established", flows, err)
 			}
 			n.steps(t, []step{
 				{name: "SYN by the VIP", in: in(wire{client: c, dst: v, flags: "S"}), out: syn, verdict: untouched},
-				{name: "SYN-ACK by the VIP", prog: serverProgFromServer, in: back("SA"), out: restored("SA"), verdict: sent},
+				{name: "SYN-ACK by the VIP", prog: dsrProgFromServer, in: back("SA"), out: restored("SA"), verdict: sent},
 				{name: "SYN straight to the server again", in: syn, same: true, verdict: untouched},
-				{name: "accepted", prog: serverProgFromServer, in: wire{client: p, dst: c, flags: "SA", ack: tcpSequence + 1}, same: true, verdict: untouched, counter: "flow-forgotten"},
-				{name: "the direct connection continues", prog: serverProgFromServer, in: back("A"), same: true, verdict: untouched},
+				{name: "accepted", prog: dsrProgFromServer, in: wire{client: p, dst: c, flags: "SA", ack: tcpSequence + 1}, same: true, verdict: untouched, counter: "flow-forgotten"},
+				{name: "the direct connection continues", prog: dsrProgFromServer, in: back("A"), same: true, verdict: untouched},
 			})
 		})
 	}
@@ -537,7 +537,7 @@ func TestMSSIsKeptWhereAsked(t *testing.T) {
 	n.agent = openAgent(t, n.ns, Config{KeepMSS: true}, tc.Open)
 	n.set(t, entry(service.Tunnel, vip, pod, service.TCP))
 	n.run(t, n.agent.obj.ToServer, n.pod, wire{client: client, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
-	n.steps(t, []step{{name: "SYN-ACK", prog: serverProgFromServer, in: wire{client: pod, dst: client, flags: "SA", mss: 1460},
+	n.steps(t, []step{{name: "SYN-ACK", prog: dsrProgFromServer, in: wire{client: pod, dst: client, flags: "SA", mss: 1460},
 		out: wire{client: vip, dst: client, flags: "SA", mss: 1460, ttl: 62}, verdict: sent}})
 }
 

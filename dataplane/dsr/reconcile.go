@@ -71,10 +71,10 @@ func entrances(at map[point]bool, view *view, rows rows) {
 	}
 	for _, d := range view.Entrances() {
 		if direct {
-			at[point{Device: d, Program: serverProgToHost}] = true
+			at[point{Device: d, Program: dsrProgToHost}] = true
 		}
-		if pods && !at[point{Device: d, Program: serverProgFromHost}] {
-			at[point{Device: d, Program: serverProgFromNode}] = true
+		if pods && !at[point{Device: d, Program: dsrProgFromHost}] {
+			at[point{Device: d, Program: dsrProgFromNode}] = true
 		}
 	}
 }
@@ -145,9 +145,9 @@ func (h *Agent) keepUnknown(wanted rows, at map[point]bool, programmed rows, fou
 func points(found map[netip.Addr]where) map[point]bool {
 	wanted := map[point]bool{}
 	for _, w := range found {
-		toward, back := point{Program: serverProgToServer}, point{Program: serverProgFromServer}
+		toward, back := point{Program: dsrProgToServer}, point{Program: dsrProgFromServer}
 		if w.place == onHost {
-			toward, back = point{Program: serverProgToHost}, point{Program: serverProgFromHost}
+			toward, back = point{Program: dsrProgToHost}, point{Program: dsrProgFromHost}
 		}
 		for _, d := range w.devices {
 			toward.Device, back.Device = d, d

@@ -11,7 +11,7 @@ import (
 )
 
 // rows is the content of local_vips, or a part of it.
-type rows map[serverLocalVipKey]serverLocalVip
+type rows map[dsrLocalVipKey]dsrLocalVip
 
 // rowSet is a valid set of entries, as rows by the backend's address. The rows' places
 // are not set yet.
@@ -62,7 +62,7 @@ func (d *rowSet) add(e Entry) error {
 }
 
 // conflict returns why one key cannot represent two rows.
-func (key serverLocalVipKey) conflict(old, row serverLocalVip) error {
+func (key dsrLocalVipKey) conflict(old, row dsrLocalVip) error {
 	switch {
 	case key.VipPort != 0:
 		return fmt.Errorf("%s cannot distinguish two backends with one address, and %s exists already: use dsr-nat",
@@ -76,7 +76,7 @@ func (key serverLocalVipKey) conflict(old, row serverLocalVip) error {
 }
 
 // merge combines two rows without ports: a range includes single ports.
-func merge(old, row serverLocalVip) serverLocalVip {
+func merge(old, row dsrLocalVip) dsrLocalVip {
 	if row.Last != 0 || old.Last == 0 && row.Method > old.Method {
 		return row
 	}
@@ -86,10 +86,10 @@ func merge(old, row serverLocalVip) serverLocalVip {
 // rows are those of one entry: for packets with ports, and for those without.
 func (e Entry) rows() rows {
 	port := netorder.Port(e.Server.Port())
-	row := serverLocalVip{
+	row := dsrLocalVip{
 		Server: addrOf(e.Server.Addr()), Deliver: addrOf(e.Deliver), Port: port, Method: methods[e.Method],
 	}
-	key := serverLocalVipKey{Vip: addrOf(e.VIP), Server: row.Server, Proto: uint8(e.Protocol)}
+	key := dsrLocalVipKey{Vip: addrOf(e.VIP), Server: row.Server, Proto: uint8(e.Protocol)}
 	bare := row
 	if e.Range() {
 		bare.First, bare.Last = e.Port, e.Last
@@ -98,7 +98,7 @@ func (e Entry) rows() rows {
 	}
 	all := rows{key: bare}
 	byMAC := key
-	byMAC.Server = serverAddr{}
+	byMAC.Server = dsrAddr{}
 	if e.Method == service.DR {
 		all[byMAC] = bare
 	}
@@ -118,12 +118,12 @@ func (e Entry) rows() rows {
 }
 
 // isEntry distinguishes the row that represents an entry from its additional ones.
-func isEntry(key serverLocalVipKey, row serverLocalVip) bool {
-	return (key.VipPort != 0 || row.Last != 0) && (row.Method != methodDR || key.Server == serverAddr{})
+func isEntry(key dsrLocalVipKey, row dsrLocalVip) bool {
+	return (key.VipPort != 0 || row.Last != 0) && (row.Method != methodDR || key.Server == dsrAddr{})
 }
 
 // entryOf converts a row back to an entry.
-func entryOf(key serverLocalVipKey, row serverLocalVip) Entry {
+func entryOf(key dsrLocalVipKey, row dsrLocalVip) Entry {
 	e := Entry{
 		Key:    service.Key{VIP: key.Vip.netip(), Port: netorder.Port(key.VipPort), Protocol: service.Protocol(key.Proto)},
 		Method: methodOf(row.Method),

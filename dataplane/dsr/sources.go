@@ -17,16 +17,16 @@ type Sources struct {
 }
 
 // sourceRanges is the content of the map source_ranges.
-type sourceRanges map[serverSourceKey]serverSourceRule
+type sourceRanges map[dsrSourceKey]dsrSourceRule
 
 const (
-	sourceAllow = serverSourceListSOURCE_ALLOW
-	sourceDeny  = serverSourceListSOURCE_DENY
-	sourceV6    = serverSourceListSOURCE_V6
+	sourceAllow = dsrSourceListSOURCE_ALLOW
+	sourceDeny  = dsrSourceListSOURCE_DENY
+	sourceV6    = dsrSourceListSOURCE_V6
 
-	sourceOut   = serverSourceRuleSOURCE_OUT
-	sourceIn    = serverSourceRuleSOURCE_IN
-	sourceInBut = serverSourceRuleSOURCE_IN_BUT
+	sourceOut   = dsrSourceRuleSOURCE_OUT
+	sourceIn    = dsrSourceRuleSOURCE_IN
+	sourceInBut = dsrSourceRuleSOURCE_IN_BUT
 )
 
 // Bits of a key before the client's address, and of that before an IPv4 address.
@@ -60,8 +60,8 @@ func newSourceRanges(all []Sources) sourceRanges {
 }
 
 // key returns the key of a range in one of the frontend's lists.
-func (s Sources) key(list serverSourceList, p netip.Prefix) serverSourceKey {
-	k := serverSourceKey{
+func (s Sources) key(list dsrSourceList, p netip.Prefix) dsrSourceKey {
+	k := dsrSourceKey{
 		Prefixlen: uint32(frontendBits + p.Bits()), Vip: addrOf(s.VIP.Unmap()), Port: netorder.Port(s.Port),
 		Proto: uint8(s.Protocol), List: list, Client: addrOf(p.Masked().Addr()),
 	}
@@ -96,13 +96,13 @@ func (h *Agent) SetSources(all []Sources) error {
 // writeSources changes the rule for clients in no range while all ranges, old and new,
 // are present: a client that both allow is never rejected.
 func (h *Agent) writeSources(wanted sourceRanges) error {
-	at, err := bpfmap.Read[serverSourceKey, serverSourceRule](h.obj.SourceRanges)
+	at, err := bpfmap.Read[dsrSourceKey, dsrSourceRule](h.obj.SourceRanges)
 	if err != nil {
 		return err
 	}
 	for _, whole := range []bool{false, true} {
 		next := maps.Clone(at)
-		maps.DeleteFunc(next, func(k serverSourceKey, _ serverSourceRule) bool { return whole && k.isWhole() })
+		maps.DeleteFunc(next, func(k dsrSourceKey, _ dsrSourceRule) bool { return whole && k.isWhole() })
 		for k, rule := range wanted {
 			if k.isWhole() == whole {
 				next[k] = rule
@@ -117,13 +117,13 @@ func (h *Agent) writeSources(wanted sourceRanges) error {
 }
 
 // isWhole reports whether a range is a complete family.
-func (k serverSourceKey) isWhole() bool {
+func (k dsrSourceKey) isWhole() bool {
 	return k.Prefixlen == frontendBits || k.List&sourceV6 == 0 && k.Prefixlen == frontendBits+mappedBits
 }
 
 // inheritSources makes the programs check ranges that a predecessor left.
 func (h *Agent) inheritSources() error {
-	programmed, err := bpfmap.Read[serverSourceKey, serverSourceRule](h.obj.SourceRanges)
+	programmed, err := bpfmap.Read[dsrSourceKey, dsrSourceRule](h.obj.SourceRanges)
 	if err != nil || len(programmed) == 0 {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 func TestStackFitsLinux61(t *testing.T) {
 	keys := nodekey.Keys{{K0: 1, K1: 2, ID: 3}}
 	for _, a := range []nodekey.Auth{{}, {Keys: keys}, {Keys: keys, Require: true}} {
-		spec, err := loadServer()
+		spec, err := loadDsr()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,12 +27,12 @@ func (n *node) openAnother(t *testing.T, key [serverHashKeys]uint64, points []tc
 		dir, err := bpffs.Open(pinDir(t, n.ns))
 		must(t, err)
 		defer dir.Close()
-		spec, err := loadServer()
+		spec, err := loadDsr()
 		must(t, err)
-		flows := spec.Maps[serverMapFlowTable]
+		flows := spec.Maps[dsrMapFlowTable]
 		flows.MaxEntries = flowSets(DefaultMaxFlows)
-		must(t, errors.Join(spec.Variables[serverVarFlowKey].Set(key), spec.Variables[serverVarFlowSets].Set(flows.MaxEntries)))
-		next := layouttest.Next(t, spec, kept, serverMapLocalVips, serverMapFlowTable, serverMapNextServers)
+		must(t, errors.Join(spec.Variables[dsrVarFlowKey].Set(key), spec.Variables[dsrVarFlowSets].Set(flows.MaxEntries)))
+		next := layouttest.Next(t, spec, kept, dsrMapLocalVips, dsrMapFlowTable, dsrMapNextServers)
 		attached, err := tc.Programs{}.Attached(dir)
 		must(t, err)
 		state, err := bpfload.OpenState(spec, bpfload.Source{Folder: dir.Path(layout), Maps: next, History: history, Attached: attached})
@@ -41,7 +41,7 @@ func (n *node) openAnother(t *testing.T, key [serverHashKeys]uint64, points []tc
 		must(t, err)
 		t.Cleanup(all.Close)
 		_, err = state.Carry()
-		must(t, errors.Join(err, state.Replace(all.Programs[serverProgToServer], all.Programs[serverProgFromServer])))
+		must(t, errors.Join(err, state.Replace(all.Programs[dsrProgToServer], all.Programs[dsrProgFromServer])))
 		for _, p := range points {
 			l, err := link.LoadPinnedLink(dir.Path(p.Pin()), nil)
 			must(t, err)
@@ -71,9 +71,9 @@ func TestForwardAndBack(t *testing.T) {
 		clients[i] = netip.AddrPortFrom(client.Addr(), client.Port()+uint16(i))
 	}
 	open := func(programs map[string]*ebpf.Program, c netip.AddrPort) {
-		n.run(t, programs[serverProgToServer], n.pod, wire{client: c, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
-		n.run(t, programs[serverProgFromServer], n.pod, wire{client: pod, dst: c, flags: "SA", ttl: 64}.bytes(t))
-		n.run(t, programs[serverProgToServer], n.pod, wire{client: c, dst: vip, tunnel: pod.Addr()}.bytes(t))
+		n.run(t, programs[dsrProgToServer], n.pod, wire{client: c, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
+		n.run(t, programs[dsrProgFromServer], n.pod, wire{client: pod, dst: c, flags: "SA", ttl: 64}.bytes(t))
+		n.run(t, programs[dsrProgToServer], n.pod, wire{client: c, dst: vip, tunnel: pod.Addr()}.bytes(t))
 	}
 	n.set(t, entry(service.Tunnel, vip, pod, service.TCP))
 	n.establish(t, clients[0])
@@ -82,7 +82,7 @@ func TestForwardAndBack(t *testing.T) {
 	points := n.agent.hook.Points()
 	must(t, n.agent.Close())
 	another := n.openAnother(t, key, points)
-	if verdict, out := n.run(t, another.Programs[serverProgToServer], n.pod, wire{client: clients[0], dst: vip, tunnel: pod.Addr(), tunnelOption: list{second}}.bytes(t)); verdict != untouched || len(out) == 0 {
+	if verdict, out := n.run(t, another.Programs[dsrProgToServer], n.pod, wire{client: clients[0], dst: vip, tunnel: pod.Addr(), tunnelOption: list{second}}.bytes(t)); verdict != untouched || len(out) == 0 {
 		t.Errorf("the other release does not know the first flow: verdict %d", verdict)
 	}
 	open(another.Programs, clients[1])

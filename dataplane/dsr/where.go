@@ -14,12 +14,12 @@ import (
 )
 
 // place is where a backend runs, with the programs' values.
-type place = serverServerPlace
+type place = dsrServerPlace
 
 const (
 	elsewhere place = 0
-	inPod           = serverServerPlaceSERVER_PLACE_POD
-	onHost          = serverServerPlaceSERVER_PLACE_HOST
+	inPod           = dsrServerPlaceSERVER_PLACE_POD
+	onHost          = dsrServerPlaceSERVER_PLACE_HOST
 )
 
 // where is a backend's location according to the kernel's routes.

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 // objects are the compiled programs of each component.
 var objects = map[features.Component]string{
 	features.Balancer:    "../../dataplane/xdp/bpf/balancer_bpfel.o",
-	features.DSRAgent:    "../../dataplane/dsr/server_bpfel.o",
+	features.DSRAgent:    "../../dataplane/dsr/dsr_bpfel.o",
 	features.SocketProxy: "../../dataplane/proxy/proxy_bpfel.o",
 	features.PacketProxy: "../../dataplane/proxy/packet/packet_bpfel.o",
 	features.VDN:         "../../vdn/enforce/kernel/vdn_bpfel.o",

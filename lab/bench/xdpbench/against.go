@@ -26,8 +26,8 @@ type Build struct {
 // Paths of the objects, relative to the root of the repository: now, and in revisions
 // before they moved.
 var (
-	balancerObjects = []string{"dataplane/xdp/bpf/balancer_bpfel.o", "dataplane/xdp/balancer_bpfel.o"}
-	dsrObjects      = []string{"lab/bench/xdpbench/server_bpfel.o", "dataplane/xdp/xdpbench/server_bpfel.o"}
+	balancerObjectPaths = []string{"dataplane/xdp/bpf/balancer_bpfel.o", "dataplane/xdp/balancer_bpfel.o"}
+	dsrObjectPaths      = []string{"lab/bench/xdpbench/dsr_bpfel.o", "lab/bench/xdpbench/server_bpfel.o", "dataplane/xdp/xdpbench/server_bpfel.o"}
 )
 
 // ReadBuild reads a build from a load balancer object file, from the root of a checkout,
@@ -43,8 +43,8 @@ func ReadBuild(ctx context.Context, from string) (*Build, error) {
 		read = func(object string) ([]byte, error) { return os.ReadFile(filepath.Join(from, object)) }
 		fallthrough
 	default:
-		if b.Balancer, err = readAny(read, balancerObjects); err == nil {
-			b.DSR, err = readAny(read, dsrObjects)
+		if b.Balancer, err = readAny(read, balancerObjectPaths); err == nil {
+			b.DSR, err = readAny(read, dsrObjectPaths)
 		}
 	}
 	if err != nil {
@@ -176,9 +176,9 @@ func (m *meter) compareDSR(ctx context.Context, h *dsrAgent, c dsrCase) error {
 			return both, nil, fmt.Errorf("%s: %w", m.o.Against.Name, err)
 		}
 		if err := all[1].load(nil); err != nil {
-			return both, nil, errors.Join(err, all[0].serverObjects.Close())
+			return both, nil, errors.Join(err, all[0].dsrObjects.Close())
 		}
-		close = func() error { return errors.Join(all[0].serverObjects.Close(), all[1].serverObjects.Close()) }
+		close = func() error { return errors.Join(all[0].dsrObjects.Close(), all[1].dsrObjects.Close()) }
 		for j := range all {
 			if both[j].run, err = all[j].contender(c); err != nil {
 				return both, nil, errors.Join(err, close())

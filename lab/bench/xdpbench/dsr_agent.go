@@ -49,14 +49,14 @@ const (
 	actRedirect = 7
 )
 
-// half contains the programs of bpf/bench/server.c on the maps of a DSR agent.
+// half contains the programs of bpf/bench/dsr.c on the maps of a DSR agent.
 type dsrAgent struct {
-	serverObjects
+	dsrObjects
 	checks checks
 	node   *netns.NS
 	under  *dsr.Agent
 	pod    uint32
-	state  serverServerBench
+	state  dsrServerBench
 	frame  []byte
 }
 
@@ -156,9 +156,9 @@ func (h *dsrAgent) wire() error {
 // load loads the programs on the DSR agent's maps: this build's, or those of another
 // object.
 func (h *dsrAgent) load(object io.ReaderAt) error {
-	spec, err := loadServer()
+	spec, err := loadDsr()
 	if object != nil {
-		spec, err = bpfload.Other(object, loadServer)
+		spec, err = bpfload.Other(object, loadDsr)
 	}
 	if err != nil {
 		return err
@@ -174,10 +174,10 @@ func (h *dsrAgent) load(object io.ReaderAt) error {
 	for _, m := range maps {
 		defer m.Close()
 	}
-	if err := spec.Variables[serverVarFlowSets].Set(spec.Maps[serverMapFlowTable].MaxEntries); err != nil {
+	if err := spec.Variables[dsrVarFlowSets].Set(spec.Maps[dsrMapFlowTable].MaxEntries); err != nil {
 		return err
 	}
-	if err := spec.Variables[serverVarStoresInOrder].Set(runtime.GOARCH == "amd64"); err != nil {
+	if err := spec.Variables[dsrVarStoresInOrder].Set(runtime.GOARCH == "amd64"); err != nil {
 		return err
 	}
 	if h.checks == checkSendTag {
@@ -187,7 +187,7 @@ func (h *dsrAgent) load(object io.ReaderAt) error {
 			return err
 		}
 	}
-	if err := spec.LoadAndAssign(&h.serverObjects, &ebpf.CollectionOptions{MapReplacements: maps}); err != nil {
+	if err := spec.LoadAndAssign(&h.dsrObjects, &ebpf.CollectionOptions{MapReplacements: maps}); err != nil {
 		return fmt.Errorf("%+v", err)
 	}
 	checked := uint32(0)
@@ -204,7 +204,7 @@ func (h *dsrAgent) Close() error {
 		errs = append(errs, h.under.Detach(), os.RemoveAll(dsrPins))
 	}
 	if h.BenchEmpty != nil {
-		errs = append(errs, h.serverObjects.Close())
+		errs = append(errs, h.dsrObjects.Close())
 	}
 	if h.node != nil {
 		errs = append(errs, h.node.Close())
@@ -238,7 +238,7 @@ func (h *dsrAgent) set(p pktgen.Packet, tunneled bool, option []byte, side int, 
 	}
 	l4 := inner + ip + len(option)
 	h.frame = frame
-	h.state = serverServerBench{
+	h.state = dsrServerBench{
 		Bytes: uint32(l4 + tcp), Len: uint32(len(frame)), Flows: flows - 1,
 		Addr: uint32(inner + 12 + 4*side), Port: uint32(l4 + 2*side),
 	}

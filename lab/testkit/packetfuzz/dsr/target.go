@@ -1,4 +1,4 @@
-// Package dsr fuzzes the programs of bpf/server.c, on the node of backends that answer
+// Package dsr fuzzes the programs of bpf/dsr.c, on the node of backends that answer
 // their clients directly. The real agent (dataplane/dsr) writes their configuration; the
 // model (model.go and the files next to it) predicts what happens to each packet.
 package dsr

@@ -39,7 +39,7 @@ type Entry struct {
 // All are the targets.
 var All = []Entry{
 	{"balancer", "bpf/balancer.c", "dataplane/xdp/bpf/balancer_bpfel.o", open(balancer.New)},
-	{"dsr", "bpf/server.c", "dataplane/dsr/server_bpfel.o", open(dsr.New)},
+	{"dsr", "bpf/dsr.c", "dataplane/dsr/dsr_bpfel.o", open(dsr.New)},
 	{"services", "bpf/proxy_tc.c", "dataplane/proxy/packet/packet_bpfel.o", open(services.New)},
 	{"sockets", "bpf/proxy.c", "dataplane/proxy/proxy_bpfel.o", open(sockets.New)},
 	{"vdn", "bpf/vdn.c", "vdn/enforce/kernel/vdn_bpfel.o", open(vdn.New)},

@@ -2,8 +2,8 @@
 /* Packets without a tunnel: those of dsr-nat, addressed to the backend with the VIP
  * first in their list; those of dr, addressed to the VIP; and unrelated ones.
  */
-#ifndef FAIRLEAD_SERVER_DIRECT_H
-#define FAIRLEAD_SERVER_DIRECT_H
+#ifndef FAIRLEAD_DSR_DIRECT_H
+#define FAIRLEAD_DSR_DIRECT_H
 
 #include "auth_check.h"
 #include "common.h"

@@ -2,8 +2,8 @@
 /* second-chance: decides whether a packet is for the backend it was sent to, or for
  * one in its list.
  */
-#ifndef FAIRLEAD_SERVER_SECOND_CHANCE_H
-#define FAIRLEAD_SERVER_SECOND_CHANCE_H
+#ifndef FAIRLEAD_DSR_SECOND_CHANCE_H
+#define FAIRLEAD_DSR_SECOND_CHANCE_H
 
 #include "auth.h"
 #include "common.h"

@@ -2,8 +2,8 @@
 /* Transmits by the kernel's routes but bypasses its firewall and source checks, which
  * would reject a VIP as a foreign source.
  */
-#ifndef FAIRLEAD_SERVER_EGRESS_H
-#define FAIRLEAD_SERVER_EGRESS_H
+#ifndef FAIRLEAD_DSR_EGRESS_H
+#define FAIRLEAD_DSR_EGRESS_H
 
 #include "common.h"
 #include "maps.h"

@@ -2,8 +2,8 @@
 /* The return path: the backend's replies get the VIP as their source and go straight
  * to the client.
  */
-#ifndef FAIRLEAD_SERVER_REPLY_H
-#define FAIRLEAD_SERVER_REPLY_H
+#ifndef FAIRLEAD_DSR_REPLY_H
+#define FAIRLEAD_DSR_REPLY_H
 
 #include "common.h"
 #include "skb/error.h"

@@ -16,8 +16,8 @@
  * for nothing less while it is in use. So neither a flood of SYNs nor any other flood
  * with forged addresses evicts it.
  */
-#ifndef FAIRLEAD_SERVER_FLOWS_H
-#define FAIRLEAD_SERVER_FLOWS_H
+#ifndef FAIRLEAD_DSR_FLOWS_H
+#define FAIRLEAD_DSR_FLOWS_H
 
 #include "common.h"
 #include "hash.h"

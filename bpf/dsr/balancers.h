@@ -3,8 +3,8 @@
  * of the outer header. A node that forwards a packet keeps that source, so the next
  * node checks the same address.
  */
-#ifndef FAIRLEAD_SERVER_BALANCERS_H
-#define FAIRLEAD_SERVER_BALANCERS_H
+#ifndef FAIRLEAD_DSR_BALANCERS_H
+#define FAIRLEAD_DSR_BALANCERS_H
 
 #include "common.h"
 #include "maps.h"

@@ -2,8 +2,8 @@
 /* State of a packet's first fragment, for the later ones, which have no ports. Later
  * fragments that arrive first use the rows without ports, or continue unmodified.
  */
-#ifndef FAIRLEAD_SERVER_FRAGMENTS_H
-#define FAIRLEAD_SERVER_FRAGMENTS_H
+#ifndef FAIRLEAD_DSR_FRAGMENTS_H
+#define FAIRLEAD_DSR_FRAGMENTS_H
 
 #include "common.h"
 #include "flows.h"

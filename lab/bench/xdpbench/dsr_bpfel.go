@@ -13,12 +13,12 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-type serverAddr struct {
+type dsrAddr struct {
 	_    structs.HostLayout
 	Word [4]uint32
 }
 
-type serverAuthKeys struct {
+type dsrAuthKeys struct {
 	_   structs.HostLayout
 	Key [2]struct {
 		_  structs.HostLayout
@@ -30,47 +30,47 @@ type serverAuthKeys struct {
 	Zero [5]uint8
 }
 
-type serverAuthRule uint8
+type dsrAuthRule uint8
 
 const (
-	serverAuthRuleAUTH_OFF     serverAuthRule = 0
-	serverAuthRuleAUTH_ACCEPT  serverAuthRule = 1
-	serverAuthRuleAUTH_REQUIRE serverAuthRule = 2
+	dsrAuthRuleAUTH_OFF     dsrAuthRule = 0
+	dsrAuthRuleAUTH_ACCEPT  dsrAuthRule = 1
+	dsrAuthRuleAUTH_REQUIRE dsrAuthRule = 2
 )
 
-type serverFragment struct {
+type dsrFragment struct {
 	_    structs.HostLayout
-	Vip  serverAddr
+	Vip  dsrAddr
 	Seen uint32
 	Fate uint32
 }
 
-type serverFragmentKey struct {
+type dsrFragmentKey struct {
 	_     structs.HostLayout
-	Src   serverAddr
-	Dst   serverAddr
+	Src   dsrAddr
+	Dst   dsrAddr
 	Id    uint32
 	Proto uint8
 	Zero  [3]uint8
 }
 
-type serverKeptRow struct {
+type dsrKeptRow struct {
 	_          structs.HostLayout
-	Key        serverLocalVipKey
+	Key        dsrLocalVipKey
 	Generation uint32
 	Zero       uint32
-	Row        serverLocalVip
+	Row        dsrLocalVip
 }
 
-type serverKnownBalancer struct {
+type dsrKnownBalancer struct {
 	_    structs.HostLayout
 	Left uint64
 }
 
-type serverLocalVip struct {
+type dsrLocalVip struct {
 	_       structs.HostLayout
-	Server  serverAddr
-	Deliver serverAddr
+	Server  dsrAddr
+	Deliver dsrAddr
 	Port    uint16
 	First   uint16
 	Last    uint16
@@ -79,31 +79,31 @@ type serverLocalVip struct {
 	Left    uint64
 }
 
-type serverLocalVipKey struct {
+type dsrLocalVipKey struct {
 	_          structs.HostLayout
-	Vip        serverAddr
-	Server     serverAddr
+	Vip        dsrAddr
+	Server     dsrAddr
 	VipPort    uint16
 	ServerPort uint16
 	Proto      uint8
 	Zero       [3]uint8
 }
 
-type serverNextServer struct {
+type dsrNextServer struct {
 	_    structs.HostLayout
 	Left uint64
 	Port uint16
 	Zero [6]uint8
 }
 
-type serverScratch struct {
+type dsrScratch struct {
 	_     structs.HostLayout
 	Outer struct {
 		_ structs.HostLayout
 		T struct {
 			_     structs.HostLayout
-			Src   serverAddr
-			Dst   serverAddr
+			Src   dsrAddr
+			Dst   dsrAddr
 			Sport uint16
 			Dport uint16
 			Proto uint8
@@ -126,8 +126,8 @@ type serverScratch struct {
 		_ structs.HostLayout
 		T struct {
 			_     structs.HostLayout
-			Src   serverAddr
-			Dst   serverAddr
+			Src   dsrAddr
+			Dst   dsrAddr
 			Sport uint16
 			Dport uint16
 			Proto uint8
@@ -146,11 +146,11 @@ type serverScratch struct {
 		Fragment bool
 		Plain    bool
 	}
-	Key  serverLocalVipKey
+	Key  dsrLocalVipKey
 	Flow struct {
 		_     structs.HostLayout
-		Src   serverAddr
-		Dst   serverAddr
+		Src   dsrAddr
+		Dst   dsrAddr
 		Sport uint16
 		Dport uint16
 		Proto uint8
@@ -158,13 +158,13 @@ type serverScratch struct {
 	}
 	Vip struct {
 		_    structs.HostLayout
-		Addr serverAddr
+		Addr dsrAddr
 		Port uint16
 		Zero uint16
 	}
 	Self struct {
 		_    structs.HostLayout
-		Addr serverAddr
+		Addr dsrAddr
 		Port uint16
 		Zero uint16
 	}
@@ -172,8 +172,8 @@ type serverScratch struct {
 		_ structs.HostLayout
 		T struct {
 			_     structs.HostLayout
-			Src   serverAddr
-			Dst   serverAddr
+			Src   dsrAddr
+			Dst   dsrAddr
 			Sport uint16
 			Dport uint16
 			Proto uint8
@@ -189,12 +189,12 @@ type serverScratch struct {
 		_  structs.HostLayout
 		To struct {
 			_    structs.HostLayout
-			Addr serverAddr
+			Addr dsrAddr
 			Port uint16
 			Zero uint16
 		}
 		At         uint32
-		Of         serverLocalVipKey
+		Of         dsrLocalVipKey
 		Port       uint16
 		Range      bool
 		ListedPort bool
@@ -202,9 +202,9 @@ type serverScratch struct {
 	}
 	Made struct {
 		_          structs.HostLayout
-		Client     serverAddr
-		Server     serverAddr
-		Vip        serverAddr
+		Client     dsrAddr
+		Server     dsrAddr
+		Vip        dsrAddr
 		ClientPort uint16
 		ServerPort uint16
 		VipPort    uint16
@@ -253,7 +253,7 @@ type serverScratch struct {
 	Place  uint32
 }
 
-type serverServerBench struct {
+type dsrServerBench struct {
 	_     structs.HostLayout
 	Head  [128]uint8
 	Bytes uint32
@@ -264,47 +264,47 @@ type serverServerBench struct {
 	Turn  uint32
 }
 
-type serverServerCounter uint32
+type dsrServerCounter uint32
 
 const (
-	serverServerCounterSERVER_COUNTER_TUNNEL_DELIVERED         serverServerCounter = 0
-	serverServerCounterSERVER_COUNTER_DSR_NAT_DELIVERED        serverServerCounter = 1
-	serverServerCounterSERVER_COUNTER_DR_DELIVERED             serverServerCounter = 2
-	serverServerCounterSERVER_COUNTER_FRAGMENT_DELIVERED       serverServerCounter = 3
-	serverServerCounterSERVER_COUNTER_ERROR_DELIVERED          serverServerCounter = 4
-	serverServerCounterSERVER_COUNTER_RESTORED_STRAIGHT        serverServerCounter = 5
-	serverServerCounterSERVER_COUNTER_RESTORED_PASSED          serverServerCounter = 6
-	serverServerCounterSERVER_COUNTER_FRAGMENT_RESTORED        serverServerCounter = 7
-	serverServerCounterSERVER_COUNTER_ERROR_RESTORED           serverServerCounter = 8
-	serverServerCounterSERVER_COUNTER_SECOND_CHANCE            serverServerCounter = 9
-	serverServerCounterSERVER_COUNTER_SHORTCUT                 serverServerCounter = 10
-	serverServerCounterSERVER_COUNTER_FLOW_MADE                serverServerCounter = 11
-	serverServerCounterSERVER_COUNTER_FLOW_EVICTED             serverServerCounter = 12
-	serverServerCounterSERVER_COUNTER_FLOW_FORGOTTEN           serverServerCounter = 13
-	serverServerCounterSERVER_COUNTER_SKIPPED_UNKNOWN_SERVER   serverServerCounter = 14
-	serverServerCounterSERVER_COUNTER_ACCEPTED_NO_AUTH_TAG     serverServerCounter = 15
-	serverServerCounterSERVER_COUNTER_ACCEPTED_WRONG_AUTH_TAG  serverServerCounter = 16
-	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_TUNNEL    serverServerCounter = 17
-	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_OPTION    serverServerCounter = 18
-	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_ERROR     serverServerCounter = 19
-	serverServerCounterSERVER_COUNTER_PASSED_OUTER_FRAGMENT    serverServerCounter = 20
-	serverServerCounterSERVER_COUNTER_PASSED_FRAGMENT          serverServerCounter = 21
-	serverServerCounterSERVER_COUNTER_PASSED_MALFORMED         serverServerCounter = 22
-	serverServerCounterSERVER_COUNTER_PASSED_BUNDLE            serverServerCounter = 23
-	serverServerCounterSERVER_COUNTER_PASSED_TOO_BIG           serverServerCounter = 24
-	serverServerCounterSERVER_COUNTER_PASSED_TTL               serverServerCounter = 25
-	serverServerCounterSERVER_COUNTER_DROPPED_REWRITE          serverServerCounter = 26
-	serverServerCounterSERVER_COUNTER_DROPPED_NO_WAY_TO_SECOND serverServerCounter = 27
-	serverServerCounterSERVER_COUNTER_DROPPED_COLLISION        serverServerCounter = 28
-	serverServerCounterSERVER_COUNTER_DROPPED_FLOWS_FULL       serverServerCounter = 29
-	serverServerCounterSERVER_COUNTER_DROPPED_SOURCE_DENIED    serverServerCounter = 30
-	serverServerCounterSERVER_COUNTER_DROPPED_UNKNOWN_BALANCER serverServerCounter = 31
-	serverServerCounterSERVER_COUNTER_DROPPED_NO_AUTH_TAG      serverServerCounter = 32
-	serverServerCounterSERVER_COUNTER_DROPPED_WRONG_AUTH_TAG   serverServerCounter = 33
-	serverServerCounterSERVER_COUNTERS                         serverServerCounter = 34
+	dsrServerCounterSERVER_COUNTER_TUNNEL_DELIVERED         dsrServerCounter = 0
+	dsrServerCounterSERVER_COUNTER_DSR_NAT_DELIVERED        dsrServerCounter = 1
+	dsrServerCounterSERVER_COUNTER_DR_DELIVERED             dsrServerCounter = 2
+	dsrServerCounterSERVER_COUNTER_FRAGMENT_DELIVERED       dsrServerCounter = 3
+	dsrServerCounterSERVER_COUNTER_ERROR_DELIVERED          dsrServerCounter = 4
+	dsrServerCounterSERVER_COUNTER_RESTORED_STRAIGHT        dsrServerCounter = 5
+	dsrServerCounterSERVER_COUNTER_RESTORED_PASSED          dsrServerCounter = 6
+	dsrServerCounterSERVER_COUNTER_FRAGMENT_RESTORED        dsrServerCounter = 7
+	dsrServerCounterSERVER_COUNTER_ERROR_RESTORED           dsrServerCounter = 8
+	dsrServerCounterSERVER_COUNTER_SECOND_CHANCE            dsrServerCounter = 9
+	dsrServerCounterSERVER_COUNTER_SHORTCUT                 dsrServerCounter = 10
+	dsrServerCounterSERVER_COUNTER_FLOW_MADE                dsrServerCounter = 11
+	dsrServerCounterSERVER_COUNTER_FLOW_EVICTED             dsrServerCounter = 12
+	dsrServerCounterSERVER_COUNTER_FLOW_FORGOTTEN           dsrServerCounter = 13
+	dsrServerCounterSERVER_COUNTER_SKIPPED_UNKNOWN_SERVER   dsrServerCounter = 14
+	dsrServerCounterSERVER_COUNTER_ACCEPTED_NO_AUTH_TAG     dsrServerCounter = 15
+	dsrServerCounterSERVER_COUNTER_ACCEPTED_WRONG_AUTH_TAG  dsrServerCounter = 16
+	dsrServerCounterSERVER_COUNTER_PASSED_FOREIGN_TUNNEL    dsrServerCounter = 17
+	dsrServerCounterSERVER_COUNTER_PASSED_FOREIGN_OPTION    dsrServerCounter = 18
+	dsrServerCounterSERVER_COUNTER_PASSED_FOREIGN_ERROR     dsrServerCounter = 19
+	dsrServerCounterSERVER_COUNTER_PASSED_OUTER_FRAGMENT    dsrServerCounter = 20
+	dsrServerCounterSERVER_COUNTER_PASSED_FRAGMENT          dsrServerCounter = 21
+	dsrServerCounterSERVER_COUNTER_PASSED_MALFORMED         dsrServerCounter = 22
+	dsrServerCounterSERVER_COUNTER_PASSED_BUNDLE            dsrServerCounter = 23
+	dsrServerCounterSERVER_COUNTER_PASSED_TOO_BIG           dsrServerCounter = 24
+	dsrServerCounterSERVER_COUNTER_PASSED_TTL               dsrServerCounter = 25
+	dsrServerCounterSERVER_COUNTER_DROPPED_REWRITE          dsrServerCounter = 26
+	dsrServerCounterSERVER_COUNTER_DROPPED_NO_WAY_TO_SECOND dsrServerCounter = 27
+	dsrServerCounterSERVER_COUNTER_DROPPED_COLLISION        dsrServerCounter = 28
+	dsrServerCounterSERVER_COUNTER_DROPPED_FLOWS_FULL       dsrServerCounter = 29
+	dsrServerCounterSERVER_COUNTER_DROPPED_SOURCE_DENIED    dsrServerCounter = 30
+	dsrServerCounterSERVER_COUNTER_DROPPED_UNKNOWN_BALANCER dsrServerCounter = 31
+	dsrServerCounterSERVER_COUNTER_DROPPED_NO_AUTH_TAG      dsrServerCounter = 32
+	dsrServerCounterSERVER_COUNTER_DROPPED_WRONG_AUTH_TAG   dsrServerCounter = 33
+	dsrServerCounterSERVER_COUNTERS                         dsrServerCounter = 34
 )
 
-type serverServerFlowSet struct {
+type dsrServerFlowSet struct {
 	_    structs.HostLayout
 	Lock struct {
 		_   structs.HostLayout
@@ -317,9 +317,9 @@ type serverServerFlowSet struct {
 	Zero   uint32
 	Flow   [8]struct {
 		_          structs.HostLayout
-		Client     serverAddr
-		Server     serverAddr
-		Vip        serverAddr
+		Client     dsrAddr
+		Server     dsrAddr
+		Vip        dsrAddr
 		ClientPort uint16
 		ServerPort uint16
 		VipPort    uint16
@@ -333,83 +333,83 @@ type serverServerFlowSet struct {
 	}
 }
 
-type serverSourceKey struct {
+type dsrSourceKey struct {
 	_         structs.HostLayout
 	Prefixlen uint32
-	Vip       serverAddr
+	Vip       dsrAddr
 	Port      uint16
 	Proto     uint8
 	List      uint8
-	Client    serverAddr
+	Client    dsrAddr
 }
 
-type serverSourceRule uint32
+type dsrSourceRule uint32
 
 const (
-	serverSourceRuleSOURCE_NONE   serverSourceRule = 0
-	serverSourceRuleSOURCE_OUT    serverSourceRule = 1
-	serverSourceRuleSOURCE_IN     serverSourceRule = 2
-	serverSourceRuleSOURCE_IN_BUT serverSourceRule = 3
+	dsrSourceRuleSOURCE_NONE   dsrSourceRule = 0
+	dsrSourceRuleSOURCE_OUT    dsrSourceRule = 1
+	dsrSourceRuleSOURCE_IN     dsrSourceRule = 2
+	dsrSourceRuleSOURCE_IN_BUT dsrSourceRule = 3
 )
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	serverMapAuthScratch      = "auth_scratch"
-	serverMapBalancers        = "balancers"
-	serverMapFlowTable        = "flow_table"
-	serverMapKeptRows         = "kept_rows"
-	serverMapLocalVips        = "local_vips"
-	serverMapNextServers      = "next_servers"
-	serverMapServerBench      = "server_bench"
-	serverMapServerCounters   = "server_counters"
-	serverMapServerFragments  = "server_fragments"
-	serverMapServerScratch    = "server_scratch"
-	serverMapSourceRanges     = "source_ranges"
-	serverProgBenchEmpty      = "bench_empty"
-	serverProgBenchFromServer = "bench_from_server"
-	serverProgBenchRoom       = "bench_room"
-	serverProgBenchRooms      = "bench_rooms"
-	serverProgBenchStore      = "bench_store"
-	serverProgBenchToServer   = "bench_to_server"
-	serverVarAuthKeySets      = "auth_key_sets"
-	serverVarAuthKeysAt       = "auth_keys_at"
-	serverVarAuthPolicy       = "auth_policy"
-	serverVarBalancersChecked = "balancers_checked"
-	serverVarClampMss         = "clamp_mss"
-	serverVarDrServed         = "dr_served"
-	serverVarFlowKey          = "flow_key"
-	serverVarFlowSets         = "flow_sets"
-	serverVarGuePort          = "gue_port"
-	serverVarNextServersKnown = "next_servers_known"
-	serverVarRowsGeneration   = "rows_generation"
-	serverVarSourcesLimited   = "sources_limited"
-	serverVarStoresInOrder    = "stores_in_order"
+	dsrMapAuthScratch      = "auth_scratch"
+	dsrMapBalancers        = "balancers"
+	dsrMapFlowTable        = "flow_table"
+	dsrMapKeptRows         = "kept_rows"
+	dsrMapLocalVips        = "local_vips"
+	dsrMapNextServers      = "next_servers"
+	dsrMapServerBench      = "server_bench"
+	dsrMapServerCounters   = "server_counters"
+	dsrMapServerFragments  = "server_fragments"
+	dsrMapServerScratch    = "server_scratch"
+	dsrMapSourceRanges     = "source_ranges"
+	dsrProgBenchEmpty      = "bench_empty"
+	dsrProgBenchFromServer = "bench_from_server"
+	dsrProgBenchRoom       = "bench_room"
+	dsrProgBenchRooms      = "bench_rooms"
+	dsrProgBenchStore      = "bench_store"
+	dsrProgBenchToServer   = "bench_to_server"
+	dsrVarAuthKeySets      = "auth_key_sets"
+	dsrVarAuthKeysAt       = "auth_keys_at"
+	dsrVarAuthPolicy       = "auth_policy"
+	dsrVarBalancersChecked = "balancers_checked"
+	dsrVarClampMss         = "clamp_mss"
+	dsrVarDrServed         = "dr_served"
+	dsrVarFlowKey          = "flow_key"
+	dsrVarFlowSets         = "flow_sets"
+	dsrVarGuePort          = "gue_port"
+	dsrVarNextServersKnown = "next_servers_known"
+	dsrVarRowsGeneration   = "rows_generation"
+	dsrVarSourcesLimited   = "sources_limited"
+	dsrVarStoresInOrder    = "stores_in_order"
 )
 
-// loadServer returns the embedded CollectionSpec for server.
-func loadServer() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_ServerBytes)
+// loadDsr returns the embedded CollectionSpec for dsr.
+func loadDsr() (*ebpf.CollectionSpec, error) {
+	reader := bytes.NewReader(_DsrBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
-		return nil, fmt.Errorf("can't load server: %w", err)
+		return nil, fmt.Errorf("can't load dsr: %w", err)
 	}
 
 	return spec, err
 }
 
-// loadServerObjects loads server and converts it into a struct.
+// loadDsrObjects loads dsr and converts it into a struct.
 //
 // The following types are suitable as obj argument:
 //
-//	*serverObjects
-//	*serverPrograms
-//	*serverMaps
+//	*dsrObjects
+//	*dsrPrograms
+//	*dsrMaps
 //
 // See ebpf.CollectionSpec.LoadAndAssign documentation for details.
-func loadServerObjects(obj any, opts *ebpf.CollectionOptions) error {
-	spec, err := loadServer()
+func loadDsrObjects(obj any, opts *ebpf.CollectionOptions) error {
+	spec, err := loadDsr()
 	if err != nil {
 		return err
 	}
@@ -417,19 +417,19 @@ func loadServerObjects(obj any, opts *ebpf.CollectionOptions) error {
 	return spec.LoadAndAssign(obj, opts)
 }
 
-// serverSpecs contains maps and programs before they are loaded into the kernel.
+// dsrSpecs contains maps and programs before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
-type serverSpecs struct {
-	serverProgramSpecs
-	serverMapSpecs
-	serverVariableSpecs
+type dsrSpecs struct {
+	dsrProgramSpecs
+	dsrMapSpecs
+	dsrVariableSpecs
 }
 
-// serverProgramSpecs contains programs before they are loaded into the kernel.
+// dsrProgramSpecs contains programs before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
-type serverProgramSpecs struct {
+type dsrProgramSpecs struct {
 	BenchEmpty      *ebpf.ProgramSpec `ebpf:"bench_empty"`
 	BenchFromServer *ebpf.ProgramSpec `ebpf:"bench_from_server"`
 	BenchRoom       *ebpf.ProgramSpec `ebpf:"bench_room"`
@@ -438,10 +438,10 @@ type serverProgramSpecs struct {
 	BenchToServer   *ebpf.ProgramSpec `ebpf:"bench_to_server"`
 }
 
-// serverMapSpecs contains maps before they are loaded into the kernel.
+// dsrMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
-type serverMapSpecs struct {
+type dsrMapSpecs struct {
 	AuthScratch     *ebpf.MapSpec `ebpf:"auth_scratch"`
 	Balancers       *ebpf.MapSpec `ebpf:"balancers"`
 	FlowTable       *ebpf.MapSpec `ebpf:"flow_table"`
@@ -455,10 +455,10 @@ type serverMapSpecs struct {
 	SourceRanges    *ebpf.MapSpec `ebpf:"source_ranges"`
 }
 
-// serverVariableSpecs contains global variables before they are loaded into the kernel.
+// dsrVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
-type serverVariableSpecs struct {
+type dsrVariableSpecs struct {
 	AuthKeySets      *ebpf.VariableSpec `ebpf:"auth_key_sets"`
 	AuthKeysAt       *ebpf.VariableSpec `ebpf:"auth_keys_at"`
 	AuthPolicy       *ebpf.VariableSpec `ebpf:"auth_policy"`
@@ -474,26 +474,26 @@ type serverVariableSpecs struct {
 	StoresInOrder    *ebpf.VariableSpec `ebpf:"stores_in_order"`
 }
 
-// serverObjects contains all objects after they have been loaded into the kernel.
+// dsrObjects contains all objects after they have been loaded into the kernel.
 //
-// It can be passed to loadServerObjects or ebpf.CollectionSpec.LoadAndAssign.
-type serverObjects struct {
-	serverPrograms
-	serverMaps
-	serverVariables
+// It can be passed to loadDsrObjects or ebpf.CollectionSpec.LoadAndAssign.
+type dsrObjects struct {
+	dsrPrograms
+	dsrMaps
+	dsrVariables
 }
 
-func (o *serverObjects) Close() error {
-	return _ServerClose(
-		&o.serverPrograms,
-		&o.serverMaps,
+func (o *dsrObjects) Close() error {
+	return _DsrClose(
+		&o.dsrPrograms,
+		&o.dsrMaps,
 	)
 }
 
-// serverMaps contains all maps after they have been loaded into the kernel.
+// dsrMaps contains all maps after they have been loaded into the kernel.
 //
-// It can be passed to loadServerObjects or ebpf.CollectionSpec.LoadAndAssign.
-type serverMaps struct {
+// It can be passed to loadDsrObjects or ebpf.CollectionSpec.LoadAndAssign.
+type dsrMaps struct {
 	AuthScratch     *ebpf.Map `ebpf:"auth_scratch"`
 	Balancers       *ebpf.Map `ebpf:"balancers"`
 	FlowTable       *ebpf.Map `ebpf:"flow_table"`
@@ -507,8 +507,8 @@ type serverMaps struct {
 	SourceRanges    *ebpf.Map `ebpf:"source_ranges"`
 }
 
-func (m *serverMaps) Close() error {
-	return _ServerClose(
+func (m *dsrMaps) Close() error {
+	return _DsrClose(
 		m.AuthScratch,
 		m.Balancers,
 		m.FlowTable,
@@ -523,10 +523,10 @@ func (m *serverMaps) Close() error {
 	)
 }
 
-// serverVariables contains all global variables after they have been loaded into the kernel.
+// dsrVariables contains all global variables after they have been loaded into the kernel.
 //
-// It can be passed to loadServerObjects or ebpf.CollectionSpec.LoadAndAssign.
-type serverVariables struct {
+// It can be passed to loadDsrObjects or ebpf.CollectionSpec.LoadAndAssign.
+type dsrVariables struct {
 	AuthKeySets      *ebpf.Variable `ebpf:"auth_key_sets"`
 	AuthKeysAt       *ebpf.Variable `ebpf:"auth_keys_at"`
 	AuthPolicy       *ebpf.Variable `ebpf:"auth_policy"`
@@ -542,10 +542,10 @@ type serverVariables struct {
 	StoresInOrder    *ebpf.Variable `ebpf:"stores_in_order"`
 }
 
-// serverPrograms contains all programs after they have been loaded into the kernel.
+// dsrPrograms contains all programs after they have been loaded into the kernel.
 //
-// It can be passed to loadServerObjects or ebpf.CollectionSpec.LoadAndAssign.
-type serverPrograms struct {
+// It can be passed to loadDsrObjects or ebpf.CollectionSpec.LoadAndAssign.
+type dsrPrograms struct {
 	BenchEmpty      *ebpf.Program `ebpf:"bench_empty"`
 	BenchFromServer *ebpf.Program `ebpf:"bench_from_server"`
 	BenchRoom       *ebpf.Program `ebpf:"bench_room"`
@@ -554,8 +554,8 @@ type serverPrograms struct {
 	BenchToServer   *ebpf.Program `ebpf:"bench_to_server"`
 }
 
-func (p *serverPrograms) Close() error {
-	return _ServerClose(
+func (p *dsrPrograms) Close() error {
+	return _DsrClose(
 		p.BenchEmpty,
 		p.BenchFromServer,
 		p.BenchRoom,
@@ -565,7 +565,7 @@ func (p *serverPrograms) Close() error {
 	)
 }
 
-func _ServerClose(closers ...io.Closer) error {
+func _DsrClose(closers ...io.Closer) error {
 	for _, closer := range closers {
 		if err := closer.Close(); err != nil {
 			return err
@@ -576,5 +576,5 @@ func _ServerClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed server_bpfel.o
-var _ServerBytes []byte
+//go:embed dsr_bpfel.o
+var _DsrBytes []byte

@@ -2,8 +2,8 @@
 /* Memory for processing one packet, beyond the stack's 512 bytes. One program at a
  * time runs on a CPU. Each call overwrites what the previous one left here.
  */
-#ifndef FAIRLEAD_SERVER_SCRATCH_H
-#define FAIRLEAD_SERVER_SCRATCH_H
+#ifndef FAIRLEAD_DSR_SCRATCH_H
+#define FAIRLEAD_DSR_SCRATCH_H
 
 #include "auth.h"
 #include "common.h"

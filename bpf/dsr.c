@@ -21,9 +21,9 @@
 #include <linux/if_packet.h>
 #include <linux/pkt_cls.h>
 
-#include "server/reply.h"
-#include "server/maps.h"
-#include "server/ingress.h"
+#include "dsr/reply.h"
+#include "dsr/maps.h"
+#include "dsr/ingress.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 

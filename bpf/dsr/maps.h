@@ -6,8 +6,8 @@
  * A change of a type or map requires a new layout: give it the next number, and
  * define the migration from the previous one (dataplane/dsr/layout.go).
  */
-#ifndef FAIRLEAD_SERVER_MAPS_H
-#define FAIRLEAD_SERVER_MAPS_H
+#ifndef FAIRLEAD_DSR_MAPS_H
+#define FAIRLEAD_DSR_MAPS_H
 
 #include "addr.h"
 #include "common.h"

@@ -3,8 +3,8 @@
  * backend itself and stores its VIP, or forwards it to the backend that may know the
  * flow.
  */
-#ifndef FAIRLEAD_SERVER_INGRESS_H
-#define FAIRLEAD_SERVER_INGRESS_H
+#ifndef FAIRLEAD_DSR_INGRESS_H
+#define FAIRLEAD_DSR_INGRESS_H
 
 #include "auth_check.h"
 #include "balancers.h"

@@ -3,8 +3,8 @@
  * may bypass the load balancers. Rate limits are enforced only by the load balancers:
  * no node sees all packets of a frontend.
  */
-#ifndef FAIRLEAD_SERVER_SOURCES_H
-#define FAIRLEAD_SERVER_SOURCES_H
+#ifndef FAIRLEAD_DSR_SOURCES_H
+#define FAIRLEAD_DSR_SOURCES_H
 
 #include "common.h"
 #include "maps.h"

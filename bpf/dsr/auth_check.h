@@ -3,8 +3,8 @@
  * makes the tag of a packet forwarded to the next backend in its list. Only packets
  * for our backends are checked.
  */
-#ifndef FAIRLEAD_SERVER_AUTH_CHECK_H
-#define FAIRLEAD_SERVER_AUTH_CHECK_H
+#ifndef FAIRLEAD_DSR_AUTH_CHECK_H
+#define FAIRLEAD_DSR_AUTH_CHECK_H
 
 #include "auth.h"
 #include "common.h"

@@ -3,8 +3,8 @@
  * packet, or those already tried before it goes to the next. A list only gets
  * shorter, so no packet loops.
  */
-#ifndef FAIRLEAD_SERVER_OPTION_LIST_H
-#define FAIRLEAD_SERVER_OPTION_LIST_H
+#ifndef FAIRLEAD_DSR_OPTION_LIST_H
+#define FAIRLEAD_DSR_OPTION_LIST_H
 
 #include "auth.h"
 #include "common.h"
