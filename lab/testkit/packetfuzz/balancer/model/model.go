@@ -177,7 +177,6 @@ func (m *Model) Packet(frame []byte, d *Device) int32 {
 
 // Device is where frames arrive.
 type Device struct {
-	name  string
 	Index uint32
 	MTU   int
 	Macs  [][6]byte // of frames for this host
