@@ -235,7 +235,7 @@ func cloudRoles(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, roles, _ := strings.Cut(string(text), "## Rights in the cluster")
+	_, roles, _ := strings.Cut(string(text), "## Permissions in the cluster")
 	_, roles, _ = strings.Cut(roles, "```yaml\n")
 	roles, _, found := strings.Cut(roles, "```")
 	if !found {

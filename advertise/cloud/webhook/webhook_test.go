@@ -122,7 +122,7 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, _ := strings.Cut(string(page), "## A program of yours")
+	_, text, _ := strings.Cut(string(page), "## Webhook")
 	_, text, _ = strings.Cut(text, "```json\n")
 	text, _, _ = strings.Cut(text, "```")
 	var s State
