@@ -18,7 +18,7 @@
 #include <linux/pkt_cls.h>
 
 #include "vdn/maps.h"
-#include "vdn/neighbour.h"
+#include "vdn/neighbor.h"
 #include "vdn/pod.h"
 #include "vdn/uplink.h"
 

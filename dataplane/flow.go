@@ -12,7 +12,7 @@ type Flow struct {
 	Client   netip.AddrPort   `json:"client"`
 	VIP      netip.AddrPort   `json:"vip"`
 	Protocol service.Protocol `json:"protocol"`
-	Server   netip.AddrPort   `json:"server"`
+	Server   netip.AddrPort   `json:"backend"`
 	// Source is, with fullnat, the address that the backend sees instead of the
 	// client's.
 	Source netip.AddrPort `json:"source,omitzero"`

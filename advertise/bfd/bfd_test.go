@@ -187,7 +187,7 @@ func TestUpThenSilence(t *testing.T) {
 	}
 }
 
-func TestRestartedNeighbourIsSeen(t *testing.T) {
+func TestRestartedNeighborIsSeen(t *testing.T) {
 	for port, want := range map[uint16]string{PortSingleHop: "restarted", PortMultihop: "nothing received"} {
 		a, b := endpoint(t, "127.31.1.1"), endpoint(t, "127.31.1.2")
 		sa, down := add(t, a, "127.31.1.2", Timing{Port: port})
@@ -220,7 +220,7 @@ func TestClosingOnPurposeIsNoLoss(t *testing.T) {
 	}
 }
 
-func TestFollowsTheNeighboursPort(t *testing.T) {
+func TestFollowsTheNeighborsPort(t *testing.T) {
 	a, b := endpoint(t, "127.31.3.1"), endpoint(t, "127.31.3.2")
 	sa, _ := add(t, a, "127.31.3.2", Timing{Port: PortMultihop})
 	sb, _ := add(t, b, "127.31.3.1", Timing{Port: PortSingleHop})

@@ -257,7 +257,7 @@ type Entry struct {
 	// ForwardingMode is how packets reach the backend.
 	ForwardingMode service.Method `json:"forwardingMode"`
 	// Server is the address and port of the backend.
-	Server netip.AddrPort `json:"server"`
+	Server netip.AddrPort `json:"backend"`
 	// Flows is the number of tracked flows.
 	Flows int `json:"flows"`
 }

@@ -23,7 +23,7 @@ static __always_inline int dr(struct xdp_md *ctx, const struct packet *p, const 
 	if (verdict)
 		return verdict;
 	if (t.way == WAY_KERNEL || ch->cpu->beyond)
-		return drop(ctx, DROP_NO_NEIGHBOUR);
+		return drop(ctx, DROP_NO_NEIGHBOR);
 	if (!t.bytes)
 		return leave_to(ctx, ch, t.way, v6);
 	if (!add_dsr_option(ctx, p, ch, &t, v6))

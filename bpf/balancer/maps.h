@@ -70,7 +70,7 @@ enum drop_reason {
 	DROP_NO_PORT,	     /* fullnat: no free source port to the backend */
 	DROP_NO_HEADROOM,    /* the driver leaves no room before the frame */
 	DROP_NO_FRONTEND,    /* to a VIP, but to no frontend */
-	DROP_NO_NEIGHBOUR,  /* dr: the backend's MAC address is unknown, or it is behind a router */
+	DROP_NO_NEIGHBOR,   /* dr: the backend's MAC address is unknown, or it is behind a router */
 	DROP_FULL,	    /* all backends are at their connection limit */
 	DROP_SOURCE_DENIED, /* the client is outside the frontend's source ranges */
 	DROP_RATE_LIMITED,  /* above the frontend's rate limits */

@@ -68,7 +68,7 @@ static __noinline int unserved_v4(struct xdp_md *ctx)
 /* Reports neighbor discovery, including unicast solicitations. No router forwards it
  * (RFC 4861, 6.1 and 7.1: the hop limit is 255).
  */
-static __always_inline bool is_neighbour_discovery(struct cursor *c, const struct ipv6hdr *ip)
+static __always_inline bool is_neighbor_discovery(struct cursor *c, const struct ipv6hdr *ip)
 {
 	const __u8 router_solicitation = 133, redirect = 137;
 	__u8 *type;
@@ -89,7 +89,7 @@ static __noinline int unserved_v6(struct xdp_md *ctx)
 	if (!parse_eth(&c))
 		return XDP_PASS;
 	ip = parse_ipv6(&c);
-	if (!ip || ip->hop_limit <= 1 || is_neighbour_discovery(&c, ip))
+	if (!ip || ip->hop_limit <= 1 || is_neighbor_discovery(&c, ip))
 		return XDP_PASS;
 	addr_from_v6(&src, &ip->saddr);
 	addr_from_v6(&dst, &ip->daddr);

@@ -260,7 +260,7 @@ static __always_inline int slow_direct_on(struct xdp_md *ctx, struct rare *r,
 	if (way_leads_nowhere(way))
 		return slow_nowhere(ctx, r, way);
 	if (!nat && (r->tagged || way == WAY_KERNEL || ch->cpu->beyond))
-		return drop(ctx, DROP_NO_NEIGHBOUR);
+		return drop(ctx, DROP_NO_NEIGHBOR);
 	if (nat && !slow_address(ctx, r, f, ch))
 		return drop(ctx, edit_refusal(r));
 	if (marks && reshape(ctx, r, bytes))

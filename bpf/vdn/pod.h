@@ -8,7 +8,7 @@
 #include "bucket.h"
 #include "error.h"
 #include "maps.h"
-#include "neighbour.h"
+#include "neighbor.h"
 #include "origin.h"
 
 #define POD_ADDRESSES 4
@@ -130,7 +130,7 @@ static __always_inline enum vdn_reason ipv6_may(struct __sk_buff *skb, bool send
 {
 	struct addr src, dst;
 	struct nd nd = {};
-	bool neighbours, mld;
+	bool neighbors, mld;
 
 	if (bpf_skb_load_bytes(skb, sizeof(struct ethhdr), &nd, sizeof(nd.ip)))
 		return VDN_REASON_SPOOFED;
@@ -146,18 +146,18 @@ static __always_inline enum vdn_reason ipv6_may(struct __sk_buff *skb, bool send
 	if (addr_is_v4(&dst))
 		return sends ? VDN_REASON_OUTSIDE : VDN_REASON_SPOOFED;
 	mld = is_mld(skb, &nd.ip);
-	neighbours = mld || is_nd(&nd);
+	neighbors = mld || is_nd(&nd);
 	if (!sends)
-		return neighbours && (is_link_local(&src) || addr_is_zero(&src))
+		return neighbors && (is_link_local(&src) || addr_is_zero(&src))
 			       ? VDN_FINE
 			       : pod_may_talk_to(&src);
 	if (hides_nd(&nd.ip))
 		return VDN_REASON_SPOOFED;
-	if (!is_own(&src) && !(neighbours && (addr_is_zero(&src) || is_eui64(&src, pod.mac))))
+	if (!is_own(&src) && !(neighbors && (addr_is_zero(&src) || is_eui64(&src, pod.mac))))
 		return is_eui64(&src, pod.mac) ? VDN_REASON_ISOLATED : VDN_REASON_SPOOFED;
 	if (mld)
 		return VDN_FINE;
-	if (neighbours) {
+	if (neighbors) {
 		enum vdn_reason why = nd_may_send(skb, &nd, &src);
 
 		if (why != VDN_FINE || is_link_group(&dst) || is_link_local(&dst))

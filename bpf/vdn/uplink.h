@@ -9,7 +9,7 @@
 
 #include "error.h"
 #include "maps.h"
-#include "neighbour.h"
+#include "neighbor.h"
 #include "origin.h"
 
 /* Whether this node forwards between slices and other networks: a constant of its

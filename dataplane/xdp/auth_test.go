@@ -219,7 +219,7 @@ func compareTagged(t *testing.T, f desired.Frontend, v6 bool) {
 		}
 		backends = append(backends, service.Backend{Addr: netip.AddrPortFrom(addr, like.Port()), Weight: 1})
 		for _, n := range nets {
-			testkit.Do(t, n.balancer, func() error { neighbour(t, n.eth0, addr.String(), macServer1); return nil })
+			testkit.Do(t, n.balancer, func() error { neighbor(t, n.eth0, addr.String(), macServer1); return nil })
 		}
 		for _, f.Protocol = range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
 			f.Backends = slices.Clone(backends)

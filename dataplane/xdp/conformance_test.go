@@ -51,7 +51,7 @@ func addServers(t *testing.T, eth0 uint32) error {
 		addr.Flags = 2 // IFA_F_NODAD
 		must(t, netlink.AddrAdd(nic, addr))
 		for i := range byte(12) {
-			neighbour(t, eth0, fmt.Sprintf(server, i+1), serverMAC(i+1))
+			neighbor(t, eth0, fmt.Sprintf(server, i+1), serverMAC(i+1))
 		}
 	}
 	return nil

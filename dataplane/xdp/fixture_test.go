@@ -51,11 +51,11 @@ func newNet(t testing.TB) *testNet {
 		n.eth0 = n.wire(t, "eth0", "net0", macEth0, 1500, "172.16.0.2/24", "fd00::2/64")
 		n.eth1 = n.wire(t, "eth1", "net1", macEth1, 1400, "172.17.0.2/24", "fd01::2/64")
 		for _, a := range []string{"172.16.0.1", "fd00::1"} {
-			neighbour(t, n.eth0, a, macGateway)
+			neighbor(t, n.eth0, a, macGateway)
 			route(t, netlink.Route{LinkIndex: int(n.eth0), Gw: net.ParseIP(a)})
 		}
 		for _, a := range []string{"172.17.0.3", "fd01::3"} {
-			neighbour(t, n.eth1, a, macServer1)
+			neighbor(t, n.eth1, a, macServer1)
 		}
 		for _, p := range []string{"172.31.0.0/16", "fd31::/16"} {
 			_, dst, _ := net.ParseCIDR(p)
@@ -100,7 +100,7 @@ func setOffload(t testing.TB, nic string, cmd, value uint32) {
 	must(t, err)
 }
 
-func neighbour(t testing.TB, nic uint32, ip string, mac net.HardwareAddr) {
+func neighbor(t testing.TB, nic uint32, ip string, mac net.HardwareAddr) {
 	t.Helper()
 	must(t, netlink.NeighSet(&netlink.Neigh{
 		LinkIndex: int(nic), IP: net.ParseIP(ip), HardwareAddr: mac, State: netlink.NUD_PERMANENT,

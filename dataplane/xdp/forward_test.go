@@ -296,7 +296,7 @@ func TestWays(t *testing.T) {
 		return func(p *packet) { p.outer = &outer{src: owns[false], dst: server, ttl: 64} }
 	}
 	rows := []row{
-		{name: "the kernel asks for the neighbour", in: in("80"), verdict: pass, out: to("172.16.0.9")},
+		{name: "the kernel asks for the neighbor", in: in("80"), verdict: pass, out: to("172.16.0.9")},
 		{name: "an interface that is not ours", in: in("81"), verdict: pass, out: to("172.17.0.3")},
 		{name: "unreachable", in: in("82"), verdict: drop, drop: "no-route"},
 		{name: "a server on this host", in: in("83"), verdict: pass, out: to("172.16.0.2")},

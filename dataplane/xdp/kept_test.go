@@ -48,16 +48,16 @@ func TestKeptWayFollowsTheKernel(t *testing.T) {
 			want func(verdict, []byte) bool
 		}{
 			{"as it was", func() error { return nil }, to(macGateway)},
-			{"another MAC address", func() error { neighbour(t, n.eth0, gateways[v6], other); return nil }, to(other)},
+			{"another MAC address", func() error { neighbor(t, n.eth0, gateways[v6], other); return nil }, to(other)},
 			{"another interface", func() error {
 				return netlink.RouteAdd(&netlink.Route{Dst: server, LinkIndex: int(n.eth1), Gw: net.ParseIP(beyond[v6])})
 			}, to(macServer1)},
 			{"forbidden", func() error { return netlink.RouteReplace(&netlink.Route{Dst: server, Type: 7}) }, onlyVerdict(drop)},
 			{"allowed again", func() error { return netlink.RouteDel(&netlink.Route{Dst: server, Type: 7}) }, to(other)},
-			{"no neighbour", func() error {
+			{"no neighbor", func() error {
 				return netlink.NeighDel(&netlink.Neigh{LinkIndex: int(n.eth0), IP: net.ParseIP(gateways[v6])})
 			}, onlyVerdict(pass)},
-			{"a neighbour again", func() error { neighbour(t, n.eth0, gateways[v6], macGateway); return nil }, to(macGateway)},
+			{"a neighbor again", func() error { neighbor(t, n.eth0, gateways[v6], macGateway); return nil }, to(macGateway)},
 		} {
 			testkit.Do(t, n.balancer, step.do)
 			in := packet{src: clients[v6], dst: vips[v6], flags: "S"}

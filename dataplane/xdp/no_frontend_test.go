@@ -44,19 +44,19 @@ func notServed(t *testing.T) map[string][]byte {
 	six := packet{src: clients[true], dst: "[2001:db8:1::1]:81", flags: "S", payload: 44}.bytes(t)
 	icmp6 := func(kind, hops byte) []byte { return edit(edit(six, 20, 58, hops), 14+40, kind) }
 	return map[string][]byte{
-		"another port":                  packet{src: clients[false], dst: "10.1.1.1:81"}.bytes(t),
-		"another port, IPv6":            packet{src: clients[true], dst: "[2001:db8:1::1]:81"}.bytes(t),
-		"port 0":                        packet{src: clients[false], dst: "10.1.1.1:0"}.bytes(t),
-		"an option of a client's":       packet{src: clients[false], dst: "10.1.1.1:81", option: "10.9.9.9:9"}.bytes(t),
-		"a header of a client's":        packet{src: clients[true], dst: "[2001:db8:1::1]:81", option: "[fd09::9]:9"}.bytes(t),
-		"first fragment":                edit(four, 20, 0x20, 0),
-		"IPv6 hop-by-hop":               extension(0, padOption(6))(six),
-		"ICMP":                          edit(edit(four, 23, 1), 34, 13),
-		"ICMPv6":                        icmp6(129, 64),
-		"neighbour discovery from afar": icmp6(135, 254),
-		"SCTP":                          edit(four, 23, 132),
-		"protocol 0":                    edit(four, 23, 0),
-		"TCP in a tag":                  tagged(four, 5),
+		"another port":                 packet{src: clients[false], dst: "10.1.1.1:81"}.bytes(t),
+		"another port, IPv6":           packet{src: clients[true], dst: "[2001:db8:1::1]:81"}.bytes(t),
+		"port 0":                       packet{src: clients[false], dst: "10.1.1.1:0"}.bytes(t),
+		"an option of a client's":      packet{src: clients[false], dst: "10.1.1.1:81", option: "10.9.9.9:9"}.bytes(t),
+		"a header of a client's":       packet{src: clients[true], dst: "[2001:db8:1::1]:81", option: "[fd09::9]:9"}.bytes(t),
+		"first fragment":               edit(four, 20, 0x20, 0),
+		"IPv6 hop-by-hop":              extension(0, padOption(6))(six),
+		"ICMP":                         edit(edit(four, 23, 1), 34, 13),
+		"ICMPv6":                       icmp6(129, 64),
+		"neighbor discovery from afar": icmp6(135, 254),
+		"SCTP":                         edit(four, 23, 132),
+		"protocol 0":                   edit(four, 23, 0),
+		"TCP in a tag":                 tagged(four, 5),
 	}
 }
 
@@ -82,8 +82,8 @@ func TestUntouched(t *testing.T) {
 		"a tag and nothing else":   tagged(four, 5)[:18],
 		"broadcast":                edit(four, 0, 255, 255, 255, 255, 255, 255),
 		"ARP":                      edit(four, 12, 8, 6),
-		"neighbour solicitation":   solicitation,
-		"neighbour advertisement":  edit(solicitation, 14+40, 136),
+		"neighbor solicitation":    solicitation,
+		"neighbor advertisement":   edit(solicitation, 14+40, 136),
 		"version 6 in IPv4":        edit(four, 14, 0x65),
 		"version 4 in IPv6":        edit(six, 14, 0x45),
 		"header length 4":          edit(four, 14, 0x44),
@@ -228,7 +228,7 @@ func newLoopNet(t *testing.T) loopNet {
 		must(t, netlink.LinkSetHardwareAddr(nic, macGateway))
 		index := address(t, "net0", "172.16.0.1/24", "fd00::1/64")
 		for _, own := range owns {
-			neighbour(t, uint32(index), own, macEth0)
+			neighbor(t, uint32(index), own, macEth0)
 		}
 		for prefix, via := range map[string]string{"10.1.1.0/24": owns[false], "2001:db8:1::/64": owns[true]} {
 			_, dst, _ := net.ParseCIDR(prefix)

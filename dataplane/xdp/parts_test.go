@@ -73,7 +73,7 @@ func TestBond(t *testing.T) {
 		addr, err := netlink.ParseAddr("172.16.0.2/24")
 		must(t, err)
 		must(t, netlink.AddrReplace(master, addr))
-		neighbour(t, uint32(master.Attrs().Index), "172.16.0.1", macGateway)
+		neighbor(t, uint32(master.Attrs().Index), "172.16.0.1", macGateway)
 		route(t, netlink.Route{LinkIndex: master.Attrs().Index, Gw: net.ParseIP("172.16.0.1")})
 		return nil
 	})

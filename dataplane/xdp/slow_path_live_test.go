@@ -138,7 +138,7 @@ func (n routedNet) reach(t *testing.T, server string) {
 					return nil
 				}
 			}
-			err = fmt.Errorf("%s is no known neighbour yet", host)
+			err = fmt.Errorf("%s is no known neighbor yet", host)
 			return nil
 		})
 		return err

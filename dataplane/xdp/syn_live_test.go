@@ -85,7 +85,7 @@ func haveVIPs(t *testing.T, n realNet) {
 	testkit.Do(t, n.balancer, func() error {
 		nic, err := netlink.LinkByName("eth1")
 		for _, server := range []string{"192.168.8.2", "fd08::2"} {
-			neighbour(t, uint32(nic.Attrs().Index), server, mac)
+			neighbor(t, uint32(nic.Attrs().Index), server, mac)
 		}
 		return err
 	})

@@ -271,23 +271,23 @@ func kinds() (all []kind) {
 	return all
 }
 
-// neighbours are the backends of these tests, on eth0's segment.
-const neighbours = 9
+// neighbors are the backends of these tests, on eth0's segment.
+const neighbors = 9
 
-func neighbourMAC(i int) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 2, byte(i)} }
+func neighborMAC(i int) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 2, byte(i)} }
 
-func neighbourAddr(i int, v6 bool) netip.Addr {
+func neighborAddr(i int, v6 bool) netip.Addr {
 	if v6 {
 		return netip.AddrFrom16([16]byte{0xfd, 15: byte(0x20 + i)})
 	}
 	return netip.AddrFrom4([4]byte{172, 16, 0, byte(0x20 + i)})
 }
 
-func (n *testNet) neighbours(t *testing.T) {
+func (n *testNet) neighbors(t *testing.T) {
 	testkit.Do(t, n.balancer, func() error {
-		for i := range neighbours {
+		for i := range neighbors {
 			for _, v6 := range []bool{false, true} {
-				neighbour(t, n.eth0, neighbourAddr(i, v6).String(), neighbourMAC(i))
+				neighbor(t, n.eth0, neighborAddr(i, v6).String(), neighborMAC(i))
 			}
 		}
 		return nil
@@ -313,12 +313,12 @@ func (k kind) backend(i int, rng *rand.Rand) service.Backend {
 	if k.protocol == service.SCTP || k.method == service.DR {
 		port = netip.MustParseAddrPort(vips[k.vip6]).Port()
 	}
-	return service.Backend{Addr: netip.AddrPortFrom(neighbourAddr(i, k.server6), port), Weight: 1 + rng.Uint32N(3)}
+	return service.Backend{Addr: netip.AddrPortFrom(neighborAddr(i, k.server6), port), Weight: 1 + rng.Uint32N(3)}
 }
 
 // change adds, drains or removes a backend, or changes a weight.
 func (k kind) change(f *desired.Frontend, rng *rand.Rand) {
-	i := rng.IntN(neighbours)
+	i := rng.IntN(neighbors)
 	b := k.backend(i, rng)
 	var others []service.Backend
 	here := false
@@ -359,7 +359,7 @@ func (k kind) shot(f desired.Frontend, rng *rand.Rand) shot {
 // like the reference implementation, to the byte.
 func TestEveryByteAsTheTwin(t *testing.T) {
 	n := newNet(t)
-	n.neighbours(t)
+	n.neighbors(t)
 	d := n.open(t, config())
 	packets, chains := 0, 0
 	for i, k := range kinds() {
@@ -401,7 +401,7 @@ func (n *testNet) compare(t *testing.T, d *DataPlane, twin *fake.DataPlane, f de
 		t.Fatalf("%v, opens %v: verdict %v, not to %v", s.Flow, s.opens, v, decision)
 	}
 	server := decision.Server.Addr().AsSlice()
-	mac := neighbourMAC(int(server[len(server)-1]) - 0x20)
+	mac := neighborMAC(int(server[len(server)-1]) - 0x20)
 	if want := ethernet(mac, macEth0, s.out(f, decision, got)); !bytes.Equal(got, want) {
 		t.Fatalf("%v, opens %v, to %v:\n in %s\ngot %s\nwant %s", s.Flow, s.opens, decision, hex.Dump(in), hex.Dump(got), hex.Dump(want))
 	}

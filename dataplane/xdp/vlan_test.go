@@ -147,7 +147,7 @@ func TestVLANDevice(t *testing.T) {
 		must(t, err)
 		must(t, netlink.AddrAdd(nic, addr))
 		must(t, netlink.LinkSetUp(nic))
-		neighbour(t, uint32(nic.Attrs().Index), "192.168.0.1", macEth0)
+		neighbor(t, uint32(nic.Attrs().Index), "192.168.0.1", macEth0)
 		route(t, netlink.Route{LinkIndex: nic.Attrs().Index, Gw: net.ParseIP("192.168.0.1")})
 		return nil
 	})

@@ -89,7 +89,7 @@ const (
 	BalancerDropReasonDROP_NO_PORT          BalancerDropReason = 7
 	BalancerDropReasonDROP_NO_HEADROOM      BalancerDropReason = 8
 	BalancerDropReasonDROP_NO_FRONTEND      BalancerDropReason = 9
-	BalancerDropReasonDROP_NO_NEIGHBOUR     BalancerDropReason = 10
+	BalancerDropReasonDROP_NO_NEIGHBOR      BalancerDropReason = 10
 	BalancerDropReasonDROP_FULL             BalancerDropReason = 11
 	BalancerDropReasonDROP_SOURCE_DENIED    BalancerDropReason = 12
 	BalancerDropReasonDROP_RATE_LIMITED     BalancerDropReason = 13

@@ -8,7 +8,7 @@ import (
 
 // Sysctls returns the settings for these interfaces.
 func Sysctls(interfaces []string) []sysctl.Setting {
-	const forward = "the kernel answers bpf_fib_lookup, and sends on what waits for a neighbour, only where it forwards"
+	const forward = "the kernel answers bpf_fib_lookup, and sends on what waits for a neighbor, only where it forwards"
 	all := []sysctl.Setting{
 		{Path: "ipv4/ip_forward", Value: "1", Why: forward},
 		{Path: "ipv6/conf/all/forwarding", Value: "1", Why: forward},

@@ -92,9 +92,9 @@ func (w *world) allDrops() (sum uint64) {
 	return sum
 }
 
-// withoutQueuesNeighbours lets a1 claim the address of the other network's gateway by
+// withoutQueuesNeighbors lets a1 claim the address of the other network's gateway by
 // ARP, past its queues: to all hosts of the segment, and to each one separately.
-func withoutQueuesNeighbours(w *world) {
+func withoutQueuesNeighbors(w *world) {
 	w.apply(nothing, nothing)
 	gateway := domain.Prefixes(domain.Visitors)[0].Addr().Next()
 	mac := w.podMAC("a1")

@@ -30,12 +30,12 @@ var stories = []struct {
 	{"path MTU discovery through an external router", pathMTU},
 	{"ICMP errors pass only for allowed packets", errorsOfRouters},
 	{"spoofed source addresses are dropped", spoofed},
-	{"spoofed neighbor messages are dropped", spoofedNeighbours},
+	{"spoofed neighbor messages are dropped", spoofedNeighbors},
 	{"forged frames are dropped", hostile},
 	{"broadcast and multicast stay in the network", toEverybody},
 	{"pods cannot select the traffic class of another network", otherClass},
 	{"sockets that bypass the queues are filtered", withoutQueues},
-	{"sockets that bypass the queues cannot spoof neighbor messages", withoutQueuesNeighbours},
+	{"sockets that bypass the queues cannot spoof neighbor messages", withoutQueuesNeighbors},
 	{"sockets that bypass the queues are limited to the pod's maximum rate", withoutQueuesRate},
 	{"the maximum rate of a pod is enforced", maxRatePerHost},
 	{"the maximum rate of a network is enforced", sliceMax},
@@ -125,9 +125,9 @@ func spoofed(w *world) {
 	w.talks("a1", w.Pods["a2"].Addrs...)
 }
 
-// spoofedNeighbours lets a pod claim another address by ARP. No other host may receive
+// spoofedNeighbors lets a pod claim another address by ARP. No other host may receive
 // that.
-func spoofedNeighbours(w *world) {
+func spoofedNeighbors(w *world) {
 	w.apply(nothing, nothing)
 	w.talks("a2", w.addr("a1", 0))
 	before := w.drops(enforce.Spoofed)

@@ -25,11 +25,11 @@ type Control struct {
 	Random      uint32 // state; each call of bpf_get_prandom_u32 takes NextRandom
 	// Redirect is the last helper with which the program redirected the frame, 0 for
 	// none; its arguments follow.
-	Redirect  uint32
-	Ifindex   uint32
-	Family    uint32 // family of the next hop passed to bpf_redirect_neigh, or 0
-	Flags     uint64
-	Neighbour [16]byte // that next hop
+	Redirect uint32
+	Ifindex  uint32
+	Family   uint32 // family of the next hop passed to bpf_redirect_neigh, or 0
+	Flags    uint64
+	Neighbor [16]byte // that next hop
 	// TCIndex is skb->tc_index before and after a program, if requested: a test run can
 	// neither set nor show it.
 	TCIndex uint32
@@ -37,9 +37,9 @@ type Control struct {
 
 // The redirect helpers, as in Control.Redirect.
 const (
-	Redirect          = uint32(asm.FnRedirect)
-	RedirectMap       = uint32(asm.FnRedirectMap)
-	RedirectNeighbour = uint32(asm.FnRedirectNeigh)
+	Redirect         = uint32(asm.FnRedirect)
+	RedirectMap      = uint32(asm.FnRedirectMap)
+	RedirectNeighbor = uint32(asm.FnRedirectNeigh)
 )
 
 // NextRandom returns the number that a program gets in state r, which is also the next
@@ -256,7 +256,7 @@ func (r *rewriter) noteRedirect(i int, ins *asm.Instruction) {
 		r.out = append(r.out, asm.LoadMem(asm.R5, asm.R2, 0, asm.Word), asm.StoreMem(asm.R0, family, asm.R5, asm.Word))
 		for word := int16(0); word < 16; word += 4 {
 			r.out = append(r.out, asm.LoadMem(asm.R5, asm.R2, 4+word, asm.Word),
-				asm.StoreMem(asm.R0, to(unsafe.Offsetof(c.Neighbour))+word, asm.R5, asm.Word))
+				asm.StoreMem(asm.R0, to(unsafe.Offsetof(c.Neighbor))+word, asm.R5, asm.Word))
 		}
 		*ins = ins.WithSymbol(after)
 	}

@@ -104,10 +104,10 @@ func (n *Net) Add(l netlink.Link) uint32 {
 	return n.Up(l.Attrs().Name)
 }
 
-// Neighbour sets the MAC address of a neighbor.
-func (n *Net) Neighbour(nic uint32, ip string, mac [6]byte) {
+// Neighbor sets the MAC address of a neighbor.
+func (n *Net) Neighbor(nic uint32, ip string, mac [6]byte) {
 	if n.err == nil {
-		n.keep("neighbour "+ip, netlink.NeighSet(&netlink.Neigh{
+		n.keep("neighbor "+ip, netlink.NeighSet(&netlink.Neigh{
 			LinkIndex: int(nic), IP: net.ParseIP(ip), HardwareAddr: mac[:], State: netlink.NUD_PERMANENT,
 		}))
 	}

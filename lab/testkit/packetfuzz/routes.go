@@ -39,7 +39,7 @@ const (
 	RouteProhibit      = 3
 	RouteNotForwarded  = 4
 	RouteForwardingOff = 5
-	RouteNoNeighbour   = 7
+	RouteNoNeighbor    = 7
 	RouteTooBig        = 8
 )
 

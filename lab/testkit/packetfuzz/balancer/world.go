@@ -33,8 +33,8 @@ func newNet() (*packetfuzz.Net, []model.Device, error) {
 			a, b string
 		}{{eth0, "172.16.0.", "fd00::"}, {eth1, "172.17.0.", "fd01::"}} {
 			mac := [6]byte{2, 0, 0, byte(wire.nic), 2, i}
-			n.Neighbour(wire.nic, fmt.Sprint(wire.a, 32+i), mac)
-			n.Neighbour(wire.nic, fmt.Sprintf("%s%x", wire.b, 0x20+i), mac)
+			n.Neighbor(wire.nic, fmt.Sprint(wire.a, 32+i), mac)
+			n.Neighbor(wire.nic, fmt.Sprintf("%s%x", wire.b, 0x20+i), mac)
 		}
 	}
 	for _, v6 := range []bool{false, true} {
@@ -42,8 +42,8 @@ func newNet() (*packetfuzz.Net, []model.Device, error) {
 		if v6 {
 			gateway, beyond = "fd00::1", "fd01::3"
 		}
-		n.Neighbour(eth0, gateway, addresses.MacGateway)
-		n.Neighbour(eth1, beyond, addresses.MacBeyond)
+		n.Neighbor(eth0, gateway, addresses.MacGateway)
+		n.Neighbor(eth1, beyond, addresses.MacBeyond)
 		n.Route("", netlink.Route{LinkIndex: int(eth0), Gw: net.ParseIP(gateway)})
 		for _, r := range []struct {
 			v4, v6 string

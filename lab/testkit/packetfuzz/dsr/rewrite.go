@@ -120,7 +120,7 @@ func (m *model) wayTo(src, dst *wire.Addr, bytes int) (wayOut, int32) {
 	if answer == packetfuzz.RouteFound && bytes > m.config.mtus[r.Ifindex]+14+4 {
 		return wayOut{}, packetfuzz.RouteTooBig
 	}
-	if answer == packetfuzz.RouteNoNeighbour {
+	if answer == packetfuzz.RouteNoNeighbor {
 		answer = packetfuzz.RouteFound
 	}
 	w := wayOut{ifindex: r.Ifindex}

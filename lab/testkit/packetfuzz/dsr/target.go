@@ -240,9 +240,9 @@ func (t *Target) judge(frame []byte, h *hook, verdict int32, out []byte) error {
 	if verdict == packetfuzz.ActRedirect {
 		got := wayOut{ifindex: c.Ifindex, family: c.Family}
 		if c.Family != 0 {
-			got.to = c.Neighbour
+			got.to = c.Neighbor
 		}
-		if c.Redirect != packetfuzz.RedirectNeighbour || got != m.way {
+		if c.Redirect != packetfuzz.RedirectNeighbor || got != m.way {
 			return packetfuzz.Violated("%s: redirected to %+v, not to %+v\n in  %x", h.program, got, m.way, frame)
 		}
 	}

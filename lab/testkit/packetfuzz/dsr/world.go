@@ -50,10 +50,10 @@ func newNet() (*packetfuzz.Net, error) {
 	eth0 := n.Wire("eth0", macs["eth0"], 1400, "10.0.0.105/16", "2001:db8::105/64")
 	pod0 := n.Wire("pod0", macs["pod0"], 1500, "172.16.1.1/24", "2001:db8:16:1::1/64")
 	for i, a := range []string{"10.0.0.110", "10.0.0.106", "10.0.0.120", "2001:db8::110", "2001:db8::106", "2001:db8::120"} {
-		n.Neighbour(eth0, a, [6]byte{2, 0, 0, 0, 0, byte(1 + i)})
+		n.Neighbor(eth0, a, [6]byte{2, 0, 0, 0, 0, byte(1 + i)})
 	}
-	n.Neighbour(pod0, locals[0][0], [6]byte{2, 0, 0, 0, 1, 2})
-	n.Neighbour(pod0, locals[1][0], [6]byte{2, 0, 0, 0, 1, 2})
+	n.Neighbor(pod0, locals[0][0], [6]byte{2, 0, 0, 0, 1, 2})
+	n.Neighbor(pod0, locals[1][0], [6]byte{2, 0, 0, 0, 1, 2})
 	for i, gateway := range []string{"10.0.0.110", "2001:db8::110"} {
 		n.Route("", netlink.Route{LinkIndex: int(eth0), Gw: net.ParseIP(gateway)})
 		n.Route([]string{"172.16.2.0/24", "2001:db8:16:2::/64"}[i], netlink.Route{LinkIndex: int(eth0), Gw: net.ParseIP([]string{"10.0.0.106", "2001:db8::106"}[i])})

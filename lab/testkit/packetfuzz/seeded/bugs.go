@@ -244,7 +244,7 @@ var Bugs = []Bug{
 		New:  "\t    false)\n",
 	},
 	{
-		Name: "discovery-from-afar", Target: "vdn", File: "vdn/neighbour.h",
+		Name: "discovery-from-afar", Target: "vdn", File: "vdn/neighbor.h",
 		What: "neighbor discovery is accepted with any hop limit",
 		Old:  "return nd->ip.nexthdr == IPPROTO_ICMPV6 && nd->ip.hop_limit == 255 &&",
 		New:  "return nd->ip.nexthdr == IPPROTO_ICMPV6 &&",

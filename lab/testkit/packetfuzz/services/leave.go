@@ -17,15 +17,15 @@ func (m *model) way(src, dst *wire.Addr, bytes int) (redirection, int32) {
 	r := m.routes.To(m.hook.ifindex, v6, *dst)
 	answer := r.Answer
 	switch {
-	case bytes > 0 && r.MTU > 0 && bytes > int(r.MTU) && (answer == packetfuzz.RouteFound || answer == packetfuzz.RouteNoNeighbour):
+	case bytes > 0 && r.MTU > 0 && bytes > int(r.MTU) && (answer == packetfuzz.RouteFound || answer == packetfuzz.RouteNoNeighbor):
 		m.mtu = r.MTU
 		return redirection{}, packetfuzz.RouteTooBig
 	case bytes == 0 && answer == packetfuzz.RouteFound && len(m.frame) > m.config.mtus[r.Ifindex]+18:
 		return redirection{}, packetfuzz.RouteTooBig
-	case answer == packetfuzz.RouteNoNeighbour:
+	case answer == packetfuzz.RouteNoNeighbor:
 		answer = packetfuzz.RouteFound
 	}
-	w := redirection{helper: packetfuzz.RedirectNeighbour, ifindex: r.Ifindex}
+	w := redirection{helper: packetfuzz.RedirectNeighbor, ifindex: r.Ifindex}
 	w.family, w.to = r.NextHop(v6)
 	return w, answer
 }

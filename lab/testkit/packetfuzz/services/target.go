@@ -275,8 +275,8 @@ func (t *Target) judge(frame []byte, h *hook, verdict int32, out []byte) error {
 	}
 	if verdict == packetfuzz.ActRedirect {
 		got := redirection{helper: c.Redirect, ifindex: c.Ifindex, flags: c.Flags}
-		if c.Redirect == packetfuzz.RedirectNeighbour {
-			got.family, got.to = c.Family, c.Neighbour
+		if c.Redirect == packetfuzz.RedirectNeighbor {
+			got.family, got.to = c.Family, c.Neighbor
 		}
 		if got != m.redirect {
 			return packetfuzz.Violated("%s: redirected to %+v, not to %+v\n in  %x", h.name, got, m.redirect, frame)

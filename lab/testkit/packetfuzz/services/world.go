@@ -70,11 +70,11 @@ func newNet() (*packetfuzz.Net, error) {
 	}
 	br0 := n.Up("br0", "172.16.3.1/24", "2001:db8:16:3::1/64")
 	for i, a := range []string{"10.0.0.1", "10.0.0.12", "2001:db8::1", "2001:db8::12"} {
-		n.Neighbour(eth0, a, [6]byte{2, 0, 0, 0, 0, byte(1 + i)})
+		n.Neighbor(eth0, a, [6]byte{2, 0, 0, 0, 0, byte(1 + i)})
 	}
 	for f := range 2 {
-		n.Neighbour(pod0, locals[f][0], [6]byte{2, 0, 0, 0, 1, 2})
-		n.Neighbour(br0, locals[f][2], [6]byte{2, 0, 0, 0, 3, 2})
+		n.Neighbor(pod0, locals[f][0], [6]byte{2, 0, 0, 0, 1, 2})
+		n.Neighbor(br0, locals[f][2], [6]byte{2, 0, 0, 0, 3, 2})
 		gateway := netlink.Route{LinkIndex: int(eth0), Gw: net.ParseIP(gateways[f])}
 		n.Route("", gateway)
 		n.Route([]string{"172.16.2.0/24", "2001:db8:16:2::/64"}[f], netlink.Route{LinkIndex: int(eth0), Gw: net.ParseIP([]string{"10.0.0.12", "2001:db8::12"}[f])})

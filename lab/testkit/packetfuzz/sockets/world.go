@@ -63,7 +63,7 @@ func wired(name string, addrs ...string) (*packetfuzz.Net, error) {
 	n.Up("lo")
 	eth0 := n.Wire("eth0", [6]byte{2, 0, 0, 0, 0, 11}, 1500, addrs...)
 	for _, g := range gateways {
-		n.Neighbour(eth0, g, [6]byte{2, 0, 0, 0, 0, 1})
+		n.Neighbor(eth0, g, [6]byte{2, 0, 0, 0, 0, 1})
 		n.Route("", netlink.Route{LinkIndex: int(eth0), Gw: net.ParseIP(g)})
 	}
 	return n, n.Err()

@@ -224,9 +224,9 @@ func (m *model) sendARP(p *pod, b []byte) reason {
 	return m.mayTalk(p.slice, address(b[24:28]))
 }
 
-// isNeighbourDiscovery reports whether an IPv6 packet is neighbor discovery; only its
+// isNeighborDiscovery reports whether an IPv6 packet is neighbor discovery; only its
 // type needs to be present.
-func isNeighbourDiscovery(b []byte) bool {
+func isNeighborDiscovery(b []byte) bool {
 	return b[6] == wire.ICMPv6 && b[7] == 255 && len(b) > 40 && b[40] >= 133 && b[40] <= 137
 }
 
@@ -238,7 +238,7 @@ func isReport(b []byte) bool {
 
 func (m *model) send6(p *pod, b []byte) reason {
 	src, dst := address(b[8:24]), address(b[24:40])
-	nd, report := isNeighbourDiscovery(b), isReport(b)
+	nd, report := isNeighborDiscovery(b), isReport(b)
 	switch {
 	case b[6] == wire.ICMPv6 && len(b) == 40, src.Is4In6(): // no such packet is sent
 		return spoofed
@@ -323,7 +323,7 @@ func (m *model) receive(p *pod, frame []byte) reason {
 		switch {
 		case b[6] == wire.ICMPv6 && len(b) == 40, src.Is4In6(), dst.Is4In6():
 			return spoofed
-		case (isNeighbourDiscovery(b) || isReport(b)) && (src.IsLinkLocalUnicast() || src.IsUnspecified()):
+		case (isNeighborDiscovery(b) || isReport(b)) && (src.IsLinkLocalUnicast() || src.IsUnspecified()):
 			return fine
 		}
 		why = m.mayTalk(p.slice, src)
@@ -453,7 +453,7 @@ func ends(frame []byte) (src, dst netip.Addr, ok bool) {
 		return address(b[12:16]), address(b[16:20]), true
 	case typeIPv6: // IPv4 addresses in it are judged as IPv4
 		src, dst = address(b[8:24]).Unmap(), address(b[24:40]).Unmap()
-		return src, dst, !isNeighbourDiscovery(b) && !isReport(b)
+		return src, dst, !isNeighborDiscovery(b) && !isReport(b)
 	}
 	return src, dst, false
 }

@@ -42,7 +42,7 @@ const (
 	noPort          reason = "NO_PORT"
 	noHeadroom      reason = "NO_HEADROOM"
 	noFrontend      reason = "NO_FRONTEND"
-	noNeighbour     reason = "NO_NEIGHBOUR"
+	noNeighbor      reason = "NO_NEIGHBOR"
 	full            reason = "FULL"
 	sourceDenied    reason = "SOURCE_DENIED"
 	rateLimited     reason = "RATE_LIMITED"

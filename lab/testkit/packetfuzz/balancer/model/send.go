@@ -289,7 +289,7 @@ func (m *Model) direct(s *sending) int32 {
 	case s.length+more > w.mtu:
 		return m.tooBig(s, w.mtu, more)
 	case !nat && (s.tagged || w.kind == byKernel || w.beyond):
-		return m.drop(noNeighbour)
+		return m.drop(noNeighbor)
 	}
 	to := s.Tuple
 	if nat {

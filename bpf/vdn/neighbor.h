@@ -3,8 +3,8 @@
  * its reports (MLD, RFC 3810). They use group and source addresses that are in no
  * slice, and claim ownership of addresses, so each has its own rules.
  */
-#ifndef FAIRLEAD_VDN_NEIGHBOUR_H
-#define FAIRLEAD_VDN_NEIGHBOUR_H
+#ifndef FAIRLEAD_VDN_NEIGHBOR_H
+#define FAIRLEAD_VDN_NEIGHBOR_H
 
 #include "addr.h"
 #include "common.h"
