@@ -65,7 +65,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.StringVar(&c.RouterID, "router-id", "", "router ID, an IPv4 `ADDR` (default: the interface's)")
 	f.StringSliceVar(&c.Peers, "peer", nil, "`ADDR[:PORT][@ASN]` of a BGP peer, in addition to BGPPeers; repeatable")
 	f.StringVar(&c.PasswordFile, "password-file", "", "`FILE` with the TCP MD5 password of the peers")
-	f.Uint32Var(&c.Weight, "weight", 0, "weight of this node where an advertisement weighs by nodes and the Node has no label fairlead.io/weight (default 1)")
+	f.Uint32Var(&c.Weight, "weight", 0, "weight of this node for advertisements with weightBy: Node, if the Node has no label fairlead.io/weight (default 1)")
 	f.BoolVar(&c.BFD, "bfd", c.BFD, "monitor the peers by BFD")
 	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "`DIR` of the BPF file system, mounted if necessary")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`FILE` of the socket for query commands")
@@ -111,7 +111,7 @@ func proxyFlags(f *pflag.FlagSet, c *config.ServiceProxy) {
 	f.StringVar(&c.Health, "health-address", c.Health, "`ADDR:PORT` of /healthz, as kube-proxy; empty disables it")
 	f.IntVar(&c.MaxServiceFrontends, "proxy-max-frontends", 0, fmt.Sprintf("maximum `NUMBER` of addresses with port and protocol of Services for role proxy "+
 		"(default %d); to change it, remove the pinned maps first", dpproxy.DefaultMaxFrontends))
-	f.IntVar(&c.MaxServiceTargets, "proxy-max-targets", 0, fmt.Sprintf("maximum `NUMBER` of endpoints of these, twice while they change (default %d); to change it, remove the pinned maps first", dpproxy.DefaultMaxTargets))
+	f.IntVar(&c.MaxServiceTargets, "proxy-max-targets", 0, fmt.Sprintf("maximum `NUMBER` of endpoints of Services for role proxy; changed endpoints briefly count twice (default %d); to change it, remove the pinned maps first", dpproxy.DefaultMaxTargets))
 	f.DurationVar(&c.Window, "sync-min-period", c.Window, "time to collect further changes after a change")
 	f.DurationVar(&c.MaxDelay, "sync-max-delay", c.MaxDelay, "maximum delay of a change")
 }

@@ -50,7 +50,7 @@ their values. Cleanup fails while an agent runs.`,
 	f := cmd.Flags()
 	f.StringVar(&bpffs, "bpffs", bpffs, "`DIR` of the BPF file system")
 	f.DurationVar(&wait, "wait", 0, "wait up to this long for a running agent to exit")
-	f.BoolVar(&stay, "keep-running", false, "keep running after cleanup until signalled, for use in a DaemonSet")
+	f.BoolVar(&stay, "keep-running", false, "after cleanup, keep running until SIGTERM, for use in a DaemonSet")
 	return cmd
 }
 

@@ -57,7 +57,7 @@ means that at least one finding is broken.`,
 	cmd.GroupID = groupQuery
 	f := cmd.Flags()
 	f.StringSliceVar(&roles, "role", nil, "roles to check for: "+strings.Join(doctorRoles(), ", ")+" (default: those of the running agent, else balancer,dsr)")
-	f.StringSliceVar(&o.Interfaces, "interface", nil, "`NAME`s of the interfaces to check (default: those with a default route)")
+	f.StringSliceVar(&o.Interfaces, "interface", nil, "`NAME` of an interface to check; repeatable (default: those with a default route)")
 	f.StringVar(&o.DataPlane, "dataplane", o.DataPlane, "xdp, ipvs, or auto")
 	f.StringVar(&o.BPFFS, "bpffs", o.BPFFS, "`DIR` of the BPF file system")
 	f.StringVar(&o.Services, "manifest-dir", "", "`DIR` of manifests to check for access")

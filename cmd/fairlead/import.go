@@ -110,7 +110,7 @@ AddressPools, BGPPeers and Advertisements.`,
 }
 
 func markFlag(cmd *cobra.Command, marks importer.Marks) {
-	cmd.Flags().Func("mark", "what packets of a firewall mark are addressed to: `mark=address[:port[-port]][/protocol]`", marks.Set)
+	cmd.Flags().Func("mark", "destination of the packets with a firewall mark: `mark=address[:port[-port]][/protocol]`", marks.Set)
 }
 
 // readInput reads a file, or standard input if its name is "-".

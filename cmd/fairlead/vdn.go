@@ -15,8 +15,8 @@ func defaultVDN() config.VDN {
 func newVDNCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "vdn",
-		Short:   "Run and query virtual dedicated networks",
-		Long:    `Run the controller and the node agents of virtual dedicated networks, and query them.`,
+		Short:   "Run and query virtual networks",
+		Long:    `Run the controller and the node agents of virtual networks, and query them.`,
 		Example: `  fairlead vdn get networks`,
 		GroupID: groupRun,
 		Args:    cobra.NoArgs,
@@ -31,7 +31,7 @@ func newVDNControllerCommand() *cobra.Command {
 	c := defaultVDN()
 	cmd := &cobra.Command{
 		Use:   "controller",
-		Short: "Run the controller of virtual dedicated networks",
+		Short: "Run the controller of virtual networks",
 		Long: `Run the controller of a domain's networks. It stores the networks, their leases,
 guaranteed and maximum rates and permissions, serves them by REST to fairlead-cni
 and other clients, and sends each node what to enforce. A change is on disk before

@@ -71,7 +71,7 @@ func newVDNGetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",
 		Short: "List networks, leases, nodes or peers",
-		Long:  `List what the controller of virtual dedicated networks knows.`,
+		Long:  `List what the controller of virtual networks knows.`,
 		Example: `  fairlead vdn get networks
   fairlead vdn get leases --network science -o yaml`,
 		Args: cobra.NoArgs,

@@ -1,4 +1,4 @@
-// Package networks runs the controller and the node agents of virtual dedicated networks.
+// Package networks runs the controller and the node agents of virtual networks.
 //
 // Flags are defined by the commands; networks, their store and their enforcement are up to
 // package vdn and those below it. Whole controllers run in the scripts of cmd/fairlead.
