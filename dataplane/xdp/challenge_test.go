@@ -240,3 +240,24 @@ func TestSynFlowsAreSwept(t *testing.T) {
 		t.Errorf("when all flows are over %d are left", got)
 	}
 }
+
+// A validated source does not become valid again when its time of 16 bits wraps.
+func TestValidatedSourcesAreForgotten(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	d.sweeper.close()
+	now := flowtable.Now()
+	set := bpf.BalancerSynSources{}
+	for way, left := range map[int]uint16{1: 9, 2: 0xffff, 7: 0} {
+		w := &set.Way[way]
+		w.Tag, w.Expires, w.Syns = 5, uint16(now)+left, 3
+	}
+	must(t, d.kernel.SynSources.Put(uint32(4711), set))
+	must(t, d.flows.SweepSources(d.kernel.SynSources, now))
+	var got bpf.BalancerSynSources
+	must(t, d.kernel.SynSources.Lookup(uint32(4711), &got))
+	set.Way[2], set.Way[7] = set.Way[0], set.Way[0]
+	if got != set {
+		t.Errorf("left are %+v, want %+v", got, set)
+	}
+}

@@ -8,6 +8,9 @@ import (
 	"github.com/fairlead/fairlead/dataplane/xdp/flowtable"
 )
 
+// sourcesEvery is the number of sweeps of the flow table per sweep of validated sources.
+const sourcesEvery = 600
+
 // sweeper sweeps the flow table once a second while this process runs. Without it, expired
 // entries only wait to be replaced.
 type sweeper struct{ stop, done chan struct{} }
@@ -18,12 +21,15 @@ func (d *DataPlane) startSweeping() {
 		defer close(d.sweeper.done)
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
-		for {
+		for n := 0; ; n++ {
 			select {
 			case <-d.sweeper.stop:
 				return
 			case <-tick.C:
 				d.sweep(flowtable.Now())
+			}
+			if n%sourcesEvery == 0 {
+				_ = d.flows.SweepSources(d.kernel.SynSources, flowtable.Now()) // retried the next time
 			}
 		}
 	}()
