@@ -9,7 +9,7 @@ import (
 
 const intro = `# Kernels
 
-Fairlead's kernel-dependent tests run in virtual machines with Debian's cloud kernels (` + "`make test-kernels`" + `): the BPF programs are loaded and run, IPVS, resilient next-hop groups and L2 announcements are exercised through netlink, and every feature that Fairlead can use is probed. This page is generated from [kernels.json](kernels.json); ` + "`make test-kernels ARGS=-update`" + ` refreshes both.
+Fairlead's kernel-dependent tests run in virtual machines with Debian's cloud kernels (` + "`make test-kernels`" + `): the BPF programs are loaded and run, IPVS, resilient next-hop groups and L2 advertisements are exercised through netlink, and every feature that Fairlead can use is probed. This page is generated from [kernels.json](kernels.json); ` + "`make test-kernels ARGS=-update`" + ` refreshes both.
 
 `
 
