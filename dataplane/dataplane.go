@@ -86,6 +86,13 @@ type Canonical interface {
 	Canonical(f desired.Frontend) desired.Frontend
 }
 
+// Reserver is a data plane that programs many new frontends faster if it knows them first.
+type Reserver interface {
+	// Reserve makes room for frontends that are programmed next. An error is not final:
+	// Upsert makes room, too.
+	Reserve(frontends []desired.Frontend) error
+}
+
 // Counts are totals since the frontend or backend was programmed.
 type Counts struct {
 	// Packets counts packets to backends.

@@ -66,6 +66,19 @@ func (d *DataPlane) upsert(f desired.Frontend, past addressRing) error {
 	return nil
 }
 
+// Reserve implements dataplane.Reserver. Rings of schedulers that do not hash are small.
+func (d *DataPlane) Reserve(frontends []desired.Frontend) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var sizes []uint32
+	for _, f := range frontends {
+		if d.programmed[f.Key] == nil && d.check(f) == nil && entry.HasHistory(entry.Of(f)) {
+			sizes = append(sizes, uint32(f.RingSize))
+		}
+	}
+	return d.rings.Reserve(sizes)
+}
+
 // check rejects configuration that the program does not support.
 func (d *DataPlane) check(f desired.Frontend) error {
 	if len(f.Backends) == 0 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -283,5 +284,32 @@ func TestHealsWhatWasRemoved(t *testing.T) {
 	upsert(t, d, frontendBefore)
 	if got := where(t, n, d); got != went {
 		t.Error("the ring did not come back")
+	}
+}
+
+// Reserve grows the memory of rings once, for exactly what is programmed next.
+func TestReserve(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	var all []desired.Frontend
+	for i := range 50 {
+		f := frontend(service.Tunnel, fmt.Sprintf("10.2.0.%d:80", i+1), service.TCP, servers[false])
+		f.RingSize = 16381
+		all = append(all, f)
+	}
+	must(t, d.Reserve(append(slices.Clone(all), desired.Frontend{}))) // one that is rejected needs no room
+	reserved, taken := d.rings.Usage()
+	if reserved != 4 || taken != 0 { // 16 rings fit into a segment
+		t.Fatalf("%d segments, %d slots taken", reserved, taken)
+	}
+	for _, f := range all {
+		upsert(t, d, f)
+	}
+	if now, _ := d.rings.Usage(); now != reserved {
+		t.Errorf("%d segments, %d were reserved", now, reserved)
+	}
+	must(t, d.Reserve(all)) // already programmed
+	if now, _ := d.rings.Usage(); now != reserved {
+		t.Errorf("%d segments after all are programmed, %d were reserved", now, reserved)
 	}
 }

@@ -8,9 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/service"
@@ -115,6 +118,33 @@ func (d *folder) look(now time.Time) (changed bool, again time.Duration) {
 	if changed = d.gone != "" || !d.loaded || !slices.Equal(strange, d.strange); changed {
 		d.gone, d.changed = "", now
 	}
+	for _, s := range d.lookAtFiles(names, now) {
+		if s.changed || s.again > 0 {
+			d.changed = now
+		}
+		changed = changed || s.changed
+		again = sooner(again, s.again)
+	}
+	if !d.loaded {
+		d.loaded = true
+		d.saved.keep(names)
+	}
+	c, wait := d.drop(names, now)
+	return changed || c, sooner(again, wait)
+}
+
+// seen is the result of a look at a file.
+type seen struct {
+	changed bool
+	again   time.Duration
+}
+
+// lookAtFiles looks at the files on all CPUs: they are independent of each other, and at the
+// start there can be thousands.
+func (d *folder) lookAtFiles(names map[string]bool, now time.Time) []seen {
+	all := make([]seen, 0, len(names))
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
 	for name := range names {
 		f := d.files[name]
 		if f == nil {
@@ -127,19 +157,15 @@ func (d *folder) look(now time.Time) (changed bool, again time.Duration) {
 		if !d.loaded {
 			before = func() { d.saved.restore(name, f) }
 		}
-		c, wait := f.look(filepath.Join(d.dir, name), name, now, before)
-		if c || wait > 0 {
-			d.changed = now
-		}
-		changed = changed || c
-		again = sooner(again, wait)
+		all = append(all, seen{})
+		s := &all[len(all)-1]
+		group.Go(func() error {
+			s.changed, s.again = f.look(filepath.Join(d.dir, name), name, now, before)
+			return nil
+		})
 	}
-	if !d.loaded {
-		d.loaded = true
-		d.saved.keep(names)
-	}
-	c, wait := d.drop(names, now)
-	return changed || c, sooner(again, wait)
+	_ = group.Wait() // there are no errors
+	return all
 }
 
 // list returns the names of the manifests in the directory, and records entries that may be

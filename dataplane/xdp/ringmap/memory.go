@@ -54,7 +54,7 @@ func (m *memory) open() error {
 		any = any || m.segments[i] != nil
 	}
 	if !any {
-		return m.grow()
+		return m.grow(1)
 	}
 	return nil
 }
@@ -121,9 +121,21 @@ func (m *memory) hold(i uint32, inner *ebpf.Map) error {
 	return nil
 }
 
-// grow creates more segments: several at a time, because the kernel waits for all packets
-// in flight at each addition.
-func (m *memory) grow() error {
+// more is the number of segments by which the memory grows if nothing is known about what
+// comes: several at a time, because the kernel waits for all packets in flight at each
+// addition.
+func (m *memory) more() int {
+	used := 0
+	for _, s := range m.segments {
+		if s != nil {
+			used++
+		}
+	}
+	return min(1+used/8, 8)
+}
+
+// grow creates up to that many segments, and waits for packets in flight once.
+func (m *memory) grow(more int) error {
 	var free []uint32
 	for i, s := range m.segments {
 		if s == nil {
@@ -133,7 +145,7 @@ func (m *memory) grow() error {
 	if len(free) == 0 {
 		return fmt.Errorf("xdp: ring memory: all %d segments are in use: use smaller Maglev tables", len(m.segments))
 	}
-	free = free[:min(len(free), 1+(len(m.segments)-len(free))/8, 8)]
+	free = free[:min(len(free), more)]
 	fds, inner := make([]uint32, len(free)), make([]*ebpf.Map, len(free))
 	for i := range free {
 		one, err := ebpf.NewMap(m.spec)
@@ -159,6 +171,25 @@ func closeAll(maps []*ebpf.Map) error {
 		errs = append(errs, m.Close()) // nil is closed already
 	}
 	return errors.Join(errs...)
+}
+
+// lacking returns how many more segments rings of these sizes need at most.
+func (m *memory) lacking(sizes []uint32) (segments int) {
+	var room alloc.Extents
+	for _, n := range sizes {
+		if _, ok := room.Take(n); n == 0 || ok {
+			continue
+		}
+		room = m.wholeSegment()
+		room.Take(n)
+		segments++
+	}
+	for _, s := range m.segments {
+		if s != nil && s.Taken() == 0 && !s.Resting() {
+			segments--
+		}
+	}
+	return max(segments, 0)
 }
 
 // take allocates n contiguous slots from the existing segments.

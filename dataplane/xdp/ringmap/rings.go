@@ -127,12 +127,21 @@ func (r *Rings) Take(n uint32) (segment, slot uint32, err error) {
 		p, ok = r.memory.take(n)
 	}
 	if !ok {
-		if err := r.memory.grow(); err != nil {
+		if err := r.memory.grow(r.memory.more()); err != nil {
 			return 0, 0, err
 		}
 		p, _ = r.memory.take(n)
 	}
 	return p.segment, p.First, nil
+}
+
+// Reserve makes room for rings of these sizes at once: as they are taken one by one, the
+// kernel would wait for packets in flight many times.
+func (r *Rings) Reserve(sizes []uint32) error {
+	if n := r.memory.lacking(sizes); n > 0 {
+		return r.memory.grow(n)
+	}
+	return nil
 }
 
 // Release releases a ring and its chains, which rest until Wake.
