@@ -21,6 +21,15 @@ const (
 	maxFunction = 60
 )
 
+// Limits of a package, without tests and generated files.
+const (
+	maxPackageLines = 3000
+	maxPackageFiles = 20
+)
+
+// manyFiles are the packages that may have more files: one for each subcommand.
+var manyFiles = []string{"cmd/fairlead"}
+
 // clocked are the functions that read or wait for the wall clock.
 var clocked = map[string][]string{
 	"time":    {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
@@ -30,7 +39,7 @@ var clocked = map[string][]string{
 // Faults reads all Go and C code in a folder and returns violations of the rules that
 // apply to one file or one package: one line each.
 func Faults(root string) ([]string, error) {
-	f := faults{root: root, comments: map[string][]string{}}
+	f := faults{root: root, comments: map[string][]string{}, sizes: map[string]size{}}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -64,7 +73,11 @@ type faults struct {
 	// comments are the files with a package comment, by package folder; every
 	// package has an entry.
 	comments map[string][]string
+	// sizes are those of the packages, by folder.
+	sizes map[string]size
 }
+
+type size struct{ files, lines int }
 
 func (f *faults) add(where, format string, args ...any) {
 	f.found = append(f.found, where+": "+fmt.Sprintf(format, args...))
@@ -107,6 +120,8 @@ func (f *faults) goFile(rel string, text []byte) error {
 	if isTest {
 		return nil
 	}
+	s := f.sizes[folder]
+	f.sizes[folder] = size{s.files + 1, s.lines + bytes.Count(text, []byte("\n"))}
 	for _, d := range file.Decls {
 		if fn, ok := d.(*ast.FuncDecl); ok {
 			begin, end := set.Position(fn.Pos()).Line, set.Position(fn.End()).Line
@@ -198,6 +213,11 @@ func (f *faults) packages() {
 			f.add(folder, "no package comment: say what lives there, and what may not")
 		case len(files) > 1:
 			f.add(folder, "%d package comments (%s): keep one", len(files), strings.Join(files, ", "))
+		}
+	}
+	for folder, s := range f.sizes {
+		if s.lines > maxPackageLines || s.files > maxPackageFiles && !slices.Contains(manyFiles, filepath.ToSlash(folder)) {
+			f.add(folder, "%d files with %d lines: split the package by subject, %d files and %d lines are the most", s.files, s.lines, maxPackageFiles, maxPackageLines)
 		}
 	}
 }
