@@ -70,13 +70,12 @@ __noinline int add_dsr_option_v4(struct xdp_md *ctx, const struct packet *p,
 				 const struct chain *chain)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__be32 word[5], dst, *ip = data + sizeof(struct ethhdr);
+	__be32 word[5], *ip = data + sizeof(struct ethhdr);
 	__u32 macs[3], bytes;
 	__u64 diff = 0;
 
 	if (!p || !t || !cpu || (void *)(ip + 5) > end)
 		return -1;
-	dst = addr_to_v4(&t->dst);
 	bytes = t->bytes;
 	dsr_option_macs(macs, data, cpu, t->way);
 #pragma unroll
@@ -95,7 +94,7 @@ __noinline int add_dsr_option_v4(struct xdp_md *ctx, const struct packet *p,
 		return -1;
 	macs_copy(data, macs);
 	((struct ethhdr *)data)->h_proto = bpf_htons(ETH_P_IP);
-	diff = csum_diff4(csum_diff4(diff, word[0], 0), word[4], dst);
+	diff = csum_diff4(csum_diff4(diff, word[0], 0), word[4], addr_to_v4(&t->dst));
 	word[0] = bpf_htonl(4u << 28 | (5 + bytes / 4) << 24 | p->tos << 16 | (p->len + bytes));
 	diff = csum_diff4(diff, 0, word[0]);
 	if (t->way != WAY_KERNEL) {
@@ -107,7 +106,7 @@ __noinline int add_dsr_option_v4(struct xdp_md *ctx, const struct packet *p,
 	ip[2] = (word[2] & bpf_htonl(0xffff0000)) |
 		bpf_htonl(bpf_ntohs(csum_apply(bpf_htons(bpf_ntohl(word[2])), diff)));
 	ip[3] = word[3];
-	ip[4] = dst;
+	ip[4] = addr_to_v4(&t->dst);
 	if (auth_policy)
 		return auth_store(ctx, sizeof(struct ethhdr) + sizeof(struct iphdr), bytes) ? 0
 											    : -1;

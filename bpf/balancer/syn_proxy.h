@@ -28,13 +28,19 @@
 /* In the protocol field of a flow's data: only this program matches its packets. */
 #define SYN_FLOW_PROTO (IPPROTO_TCP | FLOW_PROXIED)
 
-/* Stores the contents of the cookie and its ACK for the claimed flow. */
+/* Stores the contents of the cookie and its ACK for the claimed flow. On Linux 6.1 a map
+ * takes no value from an argument of a global function, so the scratch is looked up again.
+ */
 static __always_inline bool syn_flow_make(struct syn_scratch *s)
 {
 	const struct syn_options *o = &s->client;
-	struct syn_flow *f = &s->flow;
+	struct syn_scratch *again = syn_scratch_get();
 	__u32 index = s->o.index;
+	struct syn_flow *f;
 
+	if (!again)
+		return false;
+	f = &again->flow;
 	__builtin_memset(f, 0, sizeof(*f));
 	f->tag = s->o.tag;
 	f->made = s->o.now;
