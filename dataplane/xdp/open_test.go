@@ -365,3 +365,11 @@ func TestVerifierStatistics(t *testing.T) {
 		t.Errorf("the verifier processed %d instructions, more than %d: an agent that starts waits for that", total, limit)
 	}
 }
+
+// TestLatePrograms loads the programs that an agent loads on demand, so that other kernels
+// are tested with them, too.
+func TestLatePrograms(t *testing.T) {
+	d := newNet(t).open(t, config())
+	must(t, d.Prepare())
+	must(t, d.prepareSYN())
+}

@@ -35,7 +35,7 @@ var suites = []suite{
 		"TestNoEndpoints|TestTargetsOwnErrors|TestHairpin|TestTakesOverFromKubeProxy"},
 	{Package: "dataplane/proxy", Emulated: "TestTCPSocket.*|TestConnectedUDPSocket|TestUnconnectedUDPSocket.*|TestNoTargets|TestNodePorts.*|" +
 		"TestNodeOnly|TestAffinity|TestHoldsWhatIsMeant|TestRestartUnderConnections|TestEndsUDPSockets.*|TestKeepsUDPSockets.*"},
-	{Package: "dataplane/xdp", Emulated: "TestConformance|TestTunnel|TestDSRNAT|TestFullNAT|TestUntouched|TestNotServed|" +
+	{Package: "dataplane/xdp", Emulated: "TestConformance|TestLatePrograms|TestTunnel|TestDSRNAT|TestFullNAT|TestUntouched|TestNotServed|" +
 		"TestVerifierStatistics|TestStackFitsLinux61|TestKeysAreThereFromTheStart|TestBond|TestVLANDevice|TestTrace|TestCaptureBeforeAndAfter"},
 }
 
