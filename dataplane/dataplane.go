@@ -88,8 +88,8 @@ type Canonical interface {
 
 // Reserver is a data plane that programs many new frontends faster if it knows them first.
 type Reserver interface {
-	// Reserve makes room for frontends that are programmed next. An error is not final:
-	// Upsert makes room, too.
+	// Reserve makes room for those frontends that are new, before Upsert programs them. An
+	// error is not final: Upsert makes room, too.
 	Reserve(frontends []desired.Frontend) error
 }
 

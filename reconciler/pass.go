@@ -236,8 +236,8 @@ func (l *Loop) note(routes []route.Route) {
 // upsert writes every frontend that differs from the plan and returns the keys in the
 // plan.
 func (l *Loop) upsert(p *plan.Plan, failures map[string]error) map[service.Key]bool {
-	l.reserve(p)
 	wanted := map[service.Key]bool{}
+	var todo []desired.Frontend
 	for i := range p.Frontends {
 		want := p.Frontends[i].Want
 		if want == nil {
@@ -253,36 +253,18 @@ func (l *Loop) upsert(p *plan.Plan, failures map[string]error) map[service.Key]b
 			continue
 		}
 		if !l.rests(want.Key, *want, failures) {
-			l.upsertOne(*want, failures)
+			todo = append(todo, *want)
 		}
+	}
+	if r, ok := l.DataPlane.(dataplane.Reserver); ok && len(todo) > 1 {
+		if err := r.Reserve(todo); err != nil {
+			l.Log.Warn("failed to make room for new frontends, will make it one by one", "frontends", len(todo), "error", err)
+		}
+	}
+	for _, want := range todo {
+		l.upsertOne(want, failures)
 	}
 	return wanted
-}
-
-// reserve passes the new frontends of the plan to a data plane that makes room for them.
-func (l *Loop) reserve(p *plan.Plan) {
-	r, ok := l.DataPlane.(dataplane.Reserver)
-	if !ok {
-		return
-	}
-	var fresh []desired.Frontend
-	for i := range p.Frontends {
-		want := p.Frontends[i].Want
-		if want == nil {
-			continue
-		}
-		_, held := l.held[want.Key]
-		_, refused := l.refused[want.Key]
-		if !held && !refused {
-			fresh = append(fresh, *want)
-		}
-	}
-	if len(fresh) < 2 {
-		return
-	}
-	if err := r.Reserve(fresh); err != nil {
-		l.Log.Warn("failed to make room for new frontends, will make it one by one", "frontends", len(fresh), "error", err)
-	}
 }
 
 // holdsAs reports whether the data plane has a frontend as desired, in every respect that

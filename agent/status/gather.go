@@ -87,20 +87,20 @@ func (a Agent) Gather(now time.Time) Status {
 		d := a.DataPlane.Describe()
 		s.DataPlane = &d
 		if err := g.count(); err != nil {
-			s.Problems = append(s.Problems, failure("data plane", "reading its counters: "+err.Error()))
+			s.Problems = append(s.Problems, problem.Failed("data plane", "reading its counters: "+err.Error()))
 		}
 	}
 	if a.DSRAgent != nil {
 		var err error
 		if s.DSRAgent, err = g.dsrAgent(); err != nil {
-			s.Problems = append(s.Problems, failure("DSR agent", "reading its state: "+err.Error()))
+			s.Problems = append(s.Problems, problem.Failed("DSR agent", "reading its state: "+err.Error()))
 		}
 	}
 	if a.Source != nil && !g.view.Loaded {
 		s.Problems = append(s.Problems, a.Source()...)
 	}
 	if a.View != nil && a.Source != nil && !g.view.Loaded {
-		s.Problems = append(s.Problems, failure("Services", "have not been read since this agent started: "+
+		s.Problems = append(s.Problems, problem.Failed("Services", "have not been read since this agent started: "+
 			"until then, the kernel state stays unchanged and nothing is advertised"))
 	}
 	if a.ServiceProxy != nil {
@@ -336,14 +336,9 @@ func (g *gatherer) failures() []problem.Problem {
 	var problems []problem.Problem
 	for _, what := range slices.Sorted(maps.Keys(g.view.Failures)) {
 		message := about(what, g.view.Failures[what].Error())
-		problems = append(problems, failure(what, message+" (it is tried again)"))
+		problems = append(problems, problem.Failed(what, message+" (it is tried again)"))
 	}
 	return problems
-}
-
-// failure is a problem that is not one of the input.
-func failure(object, message string) problem.Problem {
-	return problem.Problem{Object: object, Message: message, Failure: true}
 }
 
 // about returns an error message without the name of its object.

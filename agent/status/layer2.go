@@ -38,7 +38,7 @@ func (a Agent) answered() (by map[netip.Prefix]advertise.Answered, problems []pr
 	for _, s := range a.Layer2.Answered() {
 		by[s.Prefix] = s
 		if s.Problem {
-			problems = append(problems, failure("layer 2, "+s.Prefix.String(), s.Reason))
+			problems = append(problems, problem.Failed("layer 2, "+s.Prefix.String(), s.Reason))
 		}
 	}
 	return by, problems

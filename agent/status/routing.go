@@ -56,7 +56,7 @@ func (r Routing) Gather(now time.Time) Status {
 	}
 	problem := func(object string, err error) {
 		if err != nil {
-			s.Problems = append(s.Problems, failure(object, err.Error()))
+			s.Problems = append(s.Problems, problem.Failed(object, err.Error()))
 		}
 	}
 	received, err := r.Received()
@@ -85,13 +85,13 @@ const RuleDegraded plan.Rule = "degraded"
 func degraded(faults []router.Fault) (problems []problem.Problem) {
 	for i, f := range faults {
 		if i == namedRefusals {
-			return append(problems, failure("kernel table", fmt.Sprintf("and %d more routes are degraded", len(faults)-i)))
+			return append(problems, problem.Failed("kernel table", fmt.Sprintf("and %d more routes are degraded", len(faults)-i)))
 		}
 		message := oneLine(f.Err)
 		if !f.Since.IsZero() {
 			message = fmt.Sprintf("degraded since %s, %d tries, will retry: %s", f.Since.UTC().Format(time.RFC3339), f.Tries, message)
 		}
-		problems = append(problems, failure("route "+f.Prefix.String(), message))
+		problems = append(problems, problem.Failed("route "+f.Prefix.String(), message))
 	}
 	return problems
 }

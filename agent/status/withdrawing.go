@@ -95,11 +95,11 @@ func (s Status) overdue() (problems []problem.Problem) {
 		case len(problems) == namedRefusals:
 			more++
 		default:
-			problems = append(problems, failure("route "+p.String(), "its frontends stay programmed: "+waits(of)))
+			problems = append(problems, problem.Failed("route "+p.String(), "its frontends stay programmed: "+waits(of)))
 		}
 	})
 	if more > 0 {
-		problems = append(problems, failure("routes", fmt.Sprintf("the withdrawal of %d more routes is not confirmed", more)))
+		problems = append(problems, problem.Failed("routes", fmt.Sprintf("the withdrawal of %d more routes is not confirmed", more)))
 	}
 	return problems
 }

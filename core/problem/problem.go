@@ -17,6 +17,11 @@ type Problem struct {
 	Failure bool `json:"failure,omitempty"`
 }
 
+// Failed returns the problem that something failed, which is retried.
+func Failed(object, message string) Problem {
+	return Problem{Object: object, Message: message, Failure: true}
+}
+
 // String returns "web.yaml:12: Service default/web: spec.ports[0].port: message".
 func (p Problem) String() string {
 	s := ""

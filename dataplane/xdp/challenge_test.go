@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/flowtable"
+	"github.com/fairlead/fairlead/dataplane/xdp/synflood"
 )
 
 // With direct server return a SYN passes once its sender has answered a challenge, and no
@@ -253,7 +254,7 @@ func TestValidatedSourcesAreForgotten(t *testing.T) {
 		w.Tag, w.Expires, w.Syns = 5, uint16(now)+left, 3
 	}
 	must(t, d.kernel.SynSources.Put(uint32(4711), set))
-	must(t, d.flows.SweepSources(d.kernel.SynSources, now))
+	must(t, synflood.ForgetSources(d.kernel.SynSources, now))
 	var got bpf.BalancerSynSources
 	must(t, d.kernel.SynSources.Lookup(uint32(4711), &got))
 	set.Way[2], set.Way[7] = set.Way[0], set.Way[0]

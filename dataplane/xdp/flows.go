@@ -6,6 +6,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/flowtable"
+	"github.com/fairlead/fairlead/dataplane/xdp/synflood"
 )
 
 // sourcesEvery is the number of sweeps of the flow table per sweep of validated sources.
@@ -29,7 +30,7 @@ func (d *DataPlane) startSweeping() {
 				d.sweep(flowtable.Now())
 			}
 			if n%sourcesEvery == 0 {
-				_ = d.flows.SweepSources(d.kernel.SynSources, flowtable.Now()) // retried the next time
+				_ = synflood.ForgetSources(d.kernel.SynSources, flowtable.Now()) // retried the next time
 			}
 		}
 	}()

@@ -53,12 +53,20 @@ func (d *DataPlane) DropsByCPU() (map[string][]uint64, error) { return d.observe
 func (d *DataPlane) frontendOf(id uint32) (service.Key, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for k, h := range d.programmed {
-		if h.value.Id == id {
-			return k, true
-		}
+	if h := d.numbered(id); h != nil {
+		return h.key, true
 	}
 	return service.Key{}, false
+}
+
+// numbered returns the frontend with a number, or nil.
+func (d *DataPlane) numbered(id uint32) *programmed {
+	for _, h := range d.programmed {
+		if h.value.Id == id {
+			return h
+		}
+	}
+	return nil
 }
 
 func (d *DataPlane) setSample(mask uint32) error {

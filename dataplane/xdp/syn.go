@@ -73,15 +73,15 @@ func (d flooded) Prepare() error {
 func (d flooded) Protect(id uint32, guarded, checked bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, h := range d.programmed {
-		if h.value.Id == id && h.value.Flags&entry.SYNAuto != 0 {
-			if err := d.setActive(h, guarded, checked); err != nil {
-				d.synError = err
-				return err
-			}
-		}
+	h := d.numbered(id)
+	if h == nil || h.value.Flags&entry.SYNAuto == 0 {
+		return nil
 	}
-	return nil
+	err := d.setActive(h, guarded, checked)
+	if err != nil {
+		d.synError = err
+	}
+	return err
 }
 
 // setActive makes traffic see whether a frontend is under pressure.

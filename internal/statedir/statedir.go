@@ -172,21 +172,25 @@ func (d *Dir) flush() (failed bool) {
 	todo := maps.Clone(d.pending)
 	d.mu.Unlock()
 	for _, path := range slices.Sorted(maps.Keys(todo)) {
-		p, began := todo[path], time.Now()
-		err := p.write(path)
+		began := time.Now()
+		failed = !d.flushOne(path, todo[path]) || failed
 		d.rest(time.Since(began))
-		d.note(path, err)
-		if err != nil {
-			failed = true
-			continue
-		}
-		d.mu.Lock()
-		if d.pending[path] == p {
-			delete(d.pending, path)
-		}
-		d.mu.Unlock()
 	}
 	return failed
+}
+
+func (d *Dir) flushOne(path string, p *pending) (ok bool) {
+	err := p.write(path)
+	d.note(path, err)
+	if err != nil {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.pending[path] == p {
+		delete(d.pending, path)
+	}
+	return true
 }
 
 // rest waits, unless the Dir is closed.

@@ -376,7 +376,7 @@ func BPFFS(name string) string { return filepath.Join("/sys/fs/bpf", "cluster", 
 // the nodes.
 func (c *Cluster) Write(service int, file, text string) error {
 	for _, folder := range []string{c.Services[service].Name, all} {
-		if err := replaceFile(filepath.Join(Manifests(folder), file), text); err != nil {
+		if err := ReplaceFile(filepath.Join(Manifests(folder), file), text); err != nil {
 			return err
 		}
 	}
@@ -393,8 +393,8 @@ func (c *Cluster) Rename(service int, from, to string) error {
 	return nil
 }
 
-// replaceFile atomically replaces the content of a file.
-func replaceFile(file, text string) error {
+// ReplaceFile atomically replaces the content of a file.
+func ReplaceFile(file, text string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package reference
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -27,7 +26,8 @@ type form struct {
 
 // TestIssueForms checks that GitHub accepts the issue forms: it shows none with an error.
 func TestIssueForms(t *testing.T) {
-	forms, err := filepath.Glob("../../.github/ISSUE_TEMPLATE/*.yml")
+	const folder = ".github/ISSUE_TEMPLATE"
+	forms, err := filepath.Glob(filepath.Join(repository, folder, "*.yml"))
 	if err != nil || len(forms) < 3 {
 		t.Fatalf("%v: %v", forms, err)
 	}
@@ -35,12 +35,8 @@ func TestIssueForms(t *testing.T) {
 		if filepath.Base(file) == "config.yml" {
 			continue
 		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
 		var f form
-		if err := yaml.Unmarshal(text, &f); err != nil || f.Name == "" || f.Description == "" || len(f.Body) == 0 {
+		if err := yaml.Unmarshal(read(t, filepath.Join(folder, filepath.Base(file))), &f); err != nil || f.Name == "" || f.Description == "" || len(f.Body) == 0 {
 			t.Errorf("%s: %v: %+v", file, err, f)
 		}
 		ids := map[string]bool{}

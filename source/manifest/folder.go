@@ -142,7 +142,8 @@ type seen struct {
 // lookAtFiles looks at the files on all CPUs: they are independent of each other, and at the
 // start there can be thousands.
 func (d *folder) lookAtFiles(names map[string]bool, now time.Time) []seen {
-	all := make([]seen, 0, len(names))
+	all := make([]seen, len(names))
+	next := 0
 	var group errgroup.Group
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for name := range names {
@@ -157,8 +158,8 @@ func (d *folder) lookAtFiles(names map[string]bool, now time.Time) []seen {
 		if !d.loaded {
 			before = func() { d.saved.restore(name, f) }
 		}
-		all = append(all, seen{})
-		s := &all[len(all)-1]
+		s := &all[next]
+		next++
 		group.Go(func() error {
 			s.changed, s.again = f.look(filepath.Join(d.dir, name), name, now, before)
 			return nil

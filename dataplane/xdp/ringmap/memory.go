@@ -125,13 +125,19 @@ func (m *memory) hold(i uint32, inner *ebpf.Map) error {
 // comes: several at a time, because the kernel waits for all packets in flight at each
 // addition.
 func (m *memory) more() int {
-	used := 0
+	used, _ := m.usage()
+	return min(1+used/8, 8)
+}
+
+// usage returns the number of segments, and of slots that rings have.
+func (m *memory) usage() (segments int, slots uint32) {
 	for _, s := range m.segments {
 		if s != nil {
-			used++
+			segments++
+			slots += s.Taken()
 		}
 	}
-	return min(1+used/8, 8)
+	return segments, slots
 }
 
 // grow creates up to that many segments, and waits for packets in flight once.

@@ -71,15 +71,7 @@ func (r *Rings) MaxSlots() int { return int(r.memory.spec.MaxEntries) }
 func (r *Rings) Lacking() int { return r.chains.lacking }
 
 // Usage returns the number of segments, and of slots that rings have.
-func (r *Rings) Usage() (segments int, slots uint32) {
-	for _, s := range r.memory.segments {
-		if s != nil {
-			segments++
-			slots += s.Taken()
-		}
-	}
-	return segments, slots
-}
+func (r *Rings) Usage() (segments int, slots uint32) { return r.memory.usage() }
 
 // Learn reads which slots of the marked rings use which chains, and the chains' owners.
 // server returns the number of a server, 0 without one.

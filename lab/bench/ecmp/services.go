@@ -105,9 +105,6 @@ type servicesNetwork struct {
 
 // bringUp writes the manifests, and starts reflector and router.
 func (n *servicesNetwork) bringUp() error {
-	if err := os.MkdirAll(n.manifests, 0o755); err != nil {
-		return err
-	}
 	for i := range n.o.Prefixes {
 		if err := n.write(i); err != nil {
 			return err
@@ -139,14 +136,11 @@ ports: [{port: 80}]
 endpoints: [{addresses: [10.0.0.121]}, {addresses: [10.0.0.122]}]
 `
 
-// write writes the manifest of a Service, complete from the first moment.
+// write writes the manifest of a Service.
 func (n *servicesNetwork) write(i int) error {
 	to := servicePrefix(i)
 	text := strings.NewReplacer("NUMBER", fmt.Sprint(i), "PREFIX", to.String(), "VIP", to.Addr().Next().String()).Replace(serviceManifest)
-	if err := os.WriteFile(n.file(i)+".new", []byte(text), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(n.file(i)+".new", n.file(i))
+	return cluster.ReplaceFile(n.file(i), text)
 }
 
 // startAgent starts the load balancer and waits until the router has all its routes.

@@ -3,7 +3,6 @@ package quickstart_test
 import (
 	"bufio"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -93,17 +92,12 @@ func (m *machine) daemon(t *testing.T, line string) *lab.Process {
 func (m *machine) write(t *testing.T, path, text string) {
 	t.Helper()
 	cmd := m.command(fmt.Sprintf("mkdir -p %s && cat >%s", filepath.Dir(path), path))
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	cmd.Stdin = strings.NewReader(text)
 	p, err := m.Start(cmd)
+	if err == nil {
+		err = p.Wait()
+	}
 	if err != nil {
 		t.Fatal(err)
-	}
-	_, err = io.WriteString(in, text)
-	in.Close()
-	if failed := p.Wait(); err != nil || failed != nil {
-		t.Fatal(err, failed)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/internal/checkout"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
+	"github.com/fairlead/fairlead/lab/labtest"
 	"github.com/fairlead/fairlead/lab/load"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
@@ -79,16 +80,8 @@ func newQuickstart(t *testing.T) *quickstart {
 		topology.Hosts = append(topology.Hosts, lab.HostSpec{Name: name})
 		topology.Links = append(topology.Links, lab.Link{A: lab.At(name, "eth0", addr+"/24").Via("10.0.0.110", "default"), B: lab.Port("segment")})
 	}
-	l, err := lab.Build(t.Context(), topology)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-		testkit.NoLeftovers(t)
-	})
+	t.Cleanup(func() { testkit.NoLeftovers(t) }) // after the lab has ended
+	l := labtest.Build(t, topology)
 	q := &quickstart{steps(t, filepath.Join(root, "docs/getting-started.md")), map[string]*machine{}}
 	for _, h := range topology.Hosts {
 		q.machines[h.Name] = newMachine(t, l.Host(h.Name))

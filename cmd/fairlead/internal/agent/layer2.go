@@ -51,7 +51,7 @@ type memberSource struct {
 func (m memberSource) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	return m.Source.Run(ctx, func(s source.Snapshot) {
 		if err := m.layer2.SetMembers(s.Balancers); err != nil {
-			s.Problems = append(slices.Clone(s.Problems), problem.Problem{Object: "layer 2", Message: err.Error(), Failure: true})
+			s.Problems = append(slices.Clone(s.Problems), problem.Failed("layer 2", err.Error()))
 		}
 		publish(s)
 	})

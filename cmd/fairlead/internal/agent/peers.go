@@ -20,7 +20,7 @@ func (a *agent) setPeers(of []crd.Peer) []problem.Problem {
 	}
 	peers, problems := mergePeers(speakerConfig(a.config).Peers, of)
 	if err := a.speaker.SetPeers(peers); err != nil {
-		problems = append(problems, problem.Problem{Object: "BGP speaker", Message: err.Error() + "; it is tried again", Failure: true})
+		problems = append(problems, problem.Failed("BGP speaker", err.Error()+"; it is tried again"))
 	}
 	return problems
 }

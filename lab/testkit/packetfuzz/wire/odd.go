@@ -41,6 +41,15 @@ func (f *Frame) odd(rng *rand.Rand) {
 	}
 }
 
+// Transport sets a frame's protocol, TCP, UDP or SCTP if it is 0, its payload and its numbers.
+func (f *Frame) Transport(rng *rand.Rand, proto byte) {
+	if f.Proto = proto; proto == 0 {
+		f.Proto = []byte{TCP, UDP, SCTP}[rng.IntN(3)]
+	}
+	f.Payload = Pattern(f.Payload, []int{0, 1, rng.IntN(40), rng.IntN(300)}[rng.IntN(4)])
+	f.Number(rng)
+}
+
 // Number sets the sequence numbers of a frame. The values are few, so that many match
 // those of other packets, exactly or nearly.
 func (f *Frame) Number(rng *rand.Rand) {

@@ -10,6 +10,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 
+	"github.com/fairlead/fairlead/lab/testkit/authtag"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
@@ -111,30 +112,11 @@ func (k Key) authenticate(t *wire.Tuple, seq, slot, contents uint32) uint32 {
 		ports<<32|uint64(seq), uint64(slot)<<32|uint64(contents)))
 }
 
-// hash is SipHash-2-4 of a message of complete words (Aumasson and Bernstein, 2012).
+// hash is SipHash-2-4 of a message of complete words.
 func (k Key) hash(message ...uint64) uint64 {
-	v := [4]uint64{k.K0 ^ 0x736f6d6570736575, k.K1 ^ 0x646f72616e646f6d, k.K0 ^ 0x6c7967656e657261, k.K1 ^ 0x7465646279746573}
-	for _, word := range append(message, uint64(len(message)*8)<<56) {
-		v[3] ^= word
-		rounds(&v, 2)
-		v[0] ^= word
+	var b []byte
+	for _, word := range message {
+		b = binary.LittleEndian.AppendUint64(b, word)
 	}
-	v[2] ^= 0xff
-	rounds(&v, 4)
-	return v[0] ^ v[1] ^ v[2] ^ v[3]
-}
-
-func rounds(v *[4]uint64, n int) {
-	for range n {
-		v[0] += v[1]
-		v[1] = bits.RotateLeft64(v[1], 13) ^ v[0]
-		v[0] = bits.RotateLeft64(v[0], 32)
-		v[2] += v[3]
-		v[3] = bits.RotateLeft64(v[3], 16) ^ v[2]
-		v[0] += v[3]
-		v[3] = bits.RotateLeft64(v[3], 21) ^ v[0]
-		v[2] += v[1]
-		v[1] = bits.RotateLeft64(v[1], 17) ^ v[2]
-		v[2] = bits.RotateLeft64(v[2], 32)
-	}
+	return authtag.Sum(k.K0, k.K1, b)
 }

@@ -136,11 +136,7 @@ func (g *Generator) Next(rng *rand.Rand, hook uint8, b []byte) []byte {
 // transport sets the frame's transport.
 func (g *Generator) transport(rng *rand.Rand, proto byte) {
 	f := &g.frame
-	if f.Proto = proto; proto == 0 {
-		f.Proto = []byte{wire.TCP, wire.UDP, wire.SCTP}[rng.IntN(3)]
-	}
-	f.Payload = wire.Pattern(f.Payload, []int{0, 1, rng.IntN(40), rng.IntN(300)}[rng.IntN(4)])
-	f.Number(rng)
+	f.Transport(rng, proto)
 	switch f.Proto {
 	case wire.TCP:
 		f.Flags = []byte{0x02, 0x02, 0x10, 0x18, 0x11, 0x04, 0x12, byte(rng.Uint32())}[rng.IntN(8)]
