@@ -102,7 +102,7 @@ func TestServerIsMD1(t *testing.T) {
 	}
 }
 
-// As measured with the product's own loop (docs/benchmarks/2026-11-22-kube.md, "Gathering
+// As measured with the product's own loop (docs/benchmarks/2026-11-22-kube.md, "Batching
 // changes"): 10 pods behind each of 100 Services, 500 per second.
 func TestGathersAsMeasured(t *testing.T) {
 	for _, m := range []struct {
