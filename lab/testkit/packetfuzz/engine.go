@@ -179,13 +179,14 @@ func (e *Engine) settle() {
 	e.stats.Features, e.stats.Corpus = max(e.stats.Features, e.marks), len(e.corpus)
 }
 
-// processor returns the CPU time of this thread.
+// processor returns the CPU time of this thread. It reads the clock of the thread because
+// some kernels count the times of getrusage in ticks.
 func processor() time.Duration {
-	var u unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_THREAD, &u) != nil {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) != nil {
 		return 0
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return time.Duration(ts.Nano())
 }
 
 // world measures the duration of a world.

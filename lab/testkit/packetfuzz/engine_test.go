@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -62,6 +63,14 @@ func (l *locks) Do(s *Step) error {
 	return nil
 }
 
+// safe is a target whose model is right.
+type safe struct{ *locks }
+
+func (s safe) Do(step *Step) error {
+	_ = s.locks.Do(step)
+	return nil
+}
+
 // Coverage finds what pure chance would not find in so few packets, and the failing case
 // is reduced.
 func TestFindsByCoverage(t *testing.T) {
@@ -106,8 +115,18 @@ func TestSeeds(t *testing.T) {
 	if a != b || first.Packets != second.Packets || a == c || first.Worlds != 3 {
 		t.Errorf("%d and %d packets, corpora equal: %v; of another seed equal: %v", first.Packets, second.Packets, a == b, a == c)
 	}
-	if first.Outcomes["steps"] < first.Packets || first.Hooks["front"] != first.Packets || first.Processor <= 0 || first.NextWorld != 10 {
+	if first.Outcomes["steps"] < first.Packets || first.Hooks["front"] != first.Packets || first.NextWorld != 10 {
 		t.Errorf("stats: %+v", first)
+	}
+}
+
+// The CPU time that a run takes limits and reports it, however coarse the kernel's clock is.
+func TestLimitsProcessorTime(t *testing.T) {
+	stats := NewStats("locks")
+	limit := 30 * time.Millisecond
+	err := NewEngine(safe{newLocks()}, nil, stats).Run(t.Context(), Limits{Seed: 1, Processor: limit})
+	if err != nil || stats.Processor < limit {
+		t.Errorf("error %v after %v of CPU time, want none after %v", err, stats.Processor, limit)
 	}
 }
 
