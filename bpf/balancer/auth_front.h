@@ -56,7 +56,7 @@ static __always_inline __u32 auth_tunnel_bytes(const struct chain *chain, bool g
 /* Writes the list in s->list, a tag and zeros at a constant offset in s->front. */
 static __always_inline void auth_put_tagged(struct auth_scratch *s, __u32 at, __u32 n, bool v6)
 {
-	__u64 tag = auth_tag(0);
+	__u64 tag = auth_tag(auth_keys_at, 0);
 	__u32 end = n * ENDPOINT_SIZE(v6);
 	__u8 *to = s->front + at;
 

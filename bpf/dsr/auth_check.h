@@ -85,7 +85,7 @@ static __noinline void auth_goes_on(struct __sk_buff *skb, const struct list *l,
 	n = l->n - resume + (place == AUTH_OWN ? 1 : 0);
 	if (auth_load(skb, a, l, resume) || auth_cover(src, dst, place, n))
 		return; /* the next node rejects it */
-	s->tag = auth_tag(0);
+	s->tag = auth_tag(auth_keys_at, 0);
 	s->retag = true;
 }
 

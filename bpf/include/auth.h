@@ -176,16 +176,16 @@ __noinline int auth_cover(const struct addr *src, const struct addr *dst, enum a
 	return 0;
 }
 
-static __always_inline const struct auth_keys *auth_keys_now(void)
+static __always_inline const struct auth_keys *auth_keys_of(__u32 set)
 {
-	return &auth_key_sets[auth_keys_at & (AUTH_KEY_SETS - 1)];
+	return &auth_key_sets[set & (AUTH_KEY_SETS - 1)];
 }
 
-/* Returns the tag of what auth_cover has collected, with the numbered key. */
-__noinline __u64 auth_tag(__u32 which)
+/* Returns the tag of what auth_cover has collected, with one key of a set. */
+__noinline __u64 auth_tag(__u32 set, __u32 which)
 {
 	struct auth_scratch *s = auth_scratch_get();
-	const struct auth_keys *keys = auth_keys_now();
+	const struct auth_keys *keys = auth_keys_of(set);
 	struct sip sip;
 	__u32 n;
 
@@ -202,13 +202,17 @@ __noinline __u64 auth_tag(__u32 which)
 	return sip_end(&sip, n) << 8 | keys->id[which];
 }
 
-/* Reports whether a tag matches what auth_cover has collected, with any accepted key. */
+/* Reports whether a tag matches what auth_cover has collected, with any accepted key.
+ * Reads auth_keys_at only once: if the keys change places in between, both searches
+ * could miss the right one.
+ */
 __noinline bool auth_is_right(__u64 tag)
 {
-	for (__u32 i = 0; i < AUTH_KEYS; i++) {
-		const struct auth_keys *keys = auth_keys_now();
+	__u32 set = auth_keys_at;
+	const struct auth_keys *keys = auth_keys_of(set);
 
-		if (i < keys->n && keys->id[i] == (__u8)tag && auth_tag(i) == tag)
+	for (__u32 i = 0; i < AUTH_KEYS; i++) {
+		if (i < keys->n && keys->id[i] == (__u8)tag && auth_tag(set, i) == tag)
 			return true;
 	}
 	return false;
