@@ -22,8 +22,8 @@ const leastFrame = 60
 // checkAnswer checks a frame that left through the device on which another came.
 func (t *Target) checkAnswer(in, out []byte) error {
 	from, to, ok := bothSegments(in, out)
-	if !ok || to.Src != from.Dst || to.Dst != from.Src { // it was forwarded
-		return nil
+	if !ok || to.Src != from.Dst || to.Dst != from.Src || from.Src == from.Dst && samePorts(in[from.L4:], out[to.L4:]) {
+		return nil // it was forwarded, or may have been
 	}
 	tcp := out[to.L4:]
 	f, _ := t.config.Find(&wire.Tuple{Src: from.Src, Dst: from.Dst, SPort: binary.BigEndian.Uint16(tcp[2:]), DPort: binary.BigEndian.Uint16(tcp), Proto: wire.TCP})
@@ -42,6 +42,9 @@ func (t *Target) checkAnswer(in, out []byte) error {
 	}
 	return nil
 }
+
+// samePorts reports whether two segments have the same ports. An answer has them swapped.
+func samePorts(a, b []byte) bool { return bytes.Equal(a[:4], b[:4]) }
 
 // bothSegments reads two frames, which both have to be TCP and not fragments.
 func bothSegments(in, out []byte) (from, to wire.View, ok bool) {
