@@ -221,12 +221,12 @@ func (l *Loop) sooner(next time.Duration) time.Duration {
 	linger, unconfirmed := l.lingers(now)
 	var due time.Duration
 	switch {
-	case d.stage == plan.GracefulShutdown && in < l.DrainNotice:
-		due = l.DrainNotice - in
+	case d.stage == plan.Notifying:
+		due = noticePace
 	case d.stage == plan.Withdrawn && !unconfirmed && (in < linger || !d.confirmed.Before(l.passed)):
 		due = max(linger-in, time.Nanosecond)
 	case d.stage == plan.GracefulShutdown:
-		due = noticePace
+		due = max(l.DrainNotice-in, time.Nanosecond)
 	case d.stage == plan.Withdrawn:
 		due = drainPace
 	default:

@@ -203,6 +203,39 @@ func TestGivesNotice(t *testing.T) {
 	}
 }
 
+// Routers send its flows elsewhere as soon as its routes are the least preferred ones, so
+// the other load balancers have to know before that.
+func TestGivesNoticeBeforeItAsksToBeAvoided(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const named, notice = time.Second, 2 * time.Second
+		w, plane := newStateful(t, time.Minute)
+		w.loop.DrainNotice, w.loop.Avoid = notice, plan.Avoid{Communities: route.CommunitiesOf(route.GracefulShutdown)}
+		services := []*service.Service{web(1, 2)}
+		w.serve(services...)
+		w.took()
+		plane.set(3, false)
+		began := time.Now()
+		took := end(w)
+		time.AfterFunc(named, func() { w.serveDraining(services...) })
+		var avoided time.Duration
+		for !slices.Contains(w.took(), "announce 0") {
+			w.mu.Lock()
+			if avoided == 0 && w.announced[0].Communities != "" {
+				avoided = time.Since(began)
+			}
+			w.mu.Unlock()
+			time.Sleep(10 * time.Millisecond)
+		}
+		withdrawn := time.Since(began)
+		near := func(d, want time.Duration) bool { return d >= want && d <= want+100*time.Millisecond }
+		if !near(avoided, named+noticeSpread) || !near(withdrawn, avoided+notice) {
+			t.Errorf("avoided after %v and withdrawn after %v, want %v and %v", avoided, withdrawn, named+noticeSpread, named+noticeSpread+notice)
+		}
+		plane.set(0, false)
+		<-took
+	})
+}
+
 func TestReportsDrainingBackends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, plane := newStateful(t, 0)

@@ -228,7 +228,7 @@ func drainStages(s *status.Status, emit emit) {
 	if !strings.Contains(s.Role, "balancer") {
 		return
 	}
-	for _, stage := range []plan.Stage{plan.Deferred, plan.GracefulShutdown, plan.Withdrawn, plan.Drained} {
+	for _, stage := range []plan.Stage{plan.Deferred, plan.Notifying, plan.GracefulShutdown, plan.Withdrawn, plan.Drained} {
 		emit(truth(s.Drain != nil && s.Drain.Stage == stage), string(stage))
 	}
 }

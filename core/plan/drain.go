@@ -17,6 +17,9 @@ const (
 	Serving Stage = "serving"
 	// Deferred: it should drain, but is the last active load balancer known to the source.
 	Deferred Stage = "deferred"
+	// Notifying: the other load balancers learn that this one drains; routes and packets
+	// are as before.
+	Notifying Stage = "notifying"
 	// GracefulShutdown: routes are advertised as least preferred; packets are served as before.
 	GracefulShutdown Stage = "graceful-shutdown"
 	// Withdrawn: no route is advertised; packets that still arrive are served.
@@ -82,8 +85,8 @@ type DrainInput struct {
 	// load balancer waits for it: packets may still arrive.
 	Unconfirmed bool
 	// Notified means that the other load balancers can know that this one drains. Before
-	// that, they would treat packets of its flows as unknown. The load balancer waits for
-	// it until NoticeLimit.
+	// that, they would treat packets of its flows as unknown, and routers send these as
+	// soon as they prefer other routes. The load balancer waits for it until NoticeLimit.
 	Notified    bool
 	NoticeLimit time.Duration
 	// Hurry skips every wait except Linger.
@@ -99,8 +102,13 @@ func (s Stage) Next(in DrainInput) Stage {
 		return Deferred
 	}
 	switch s {
+	case Notifying:
+		if in.Hurry || !in.Remembers || in.Notified || in.In >= in.NoticeLimit {
+			return GracefulShutdown
+		}
+		return Notifying
 	case GracefulShutdown:
-		if in.Hurry || in.In >= in.Notice && (!in.Remembers || in.Notified || in.In >= in.NoticeLimit) {
+		if in.Hurry || in.In >= in.Notice {
 			return Withdrawn
 		}
 		return GracefulShutdown
@@ -113,7 +121,10 @@ func (s Stage) Next(in DrainInput) Stage {
 	case Drained:
 		return Drained
 	}
-	if in.Announces || in.Remembers {
+	switch {
+	case in.Remembers:
+		return Notifying
+	case in.Announces:
 		return GracefulShutdown
 	}
 	return Withdrawn

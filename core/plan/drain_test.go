@@ -24,14 +24,18 @@ func TestStages(t *testing.T) {
 		in       DrainInput
 	}{
 		{"no reason", Serving, Serving, in(func(i *DrainInput) { i.Why = nil })},
-		{"begins", Serving, GracefulShutdown, in(func(i *DrainInput) {})},
+		{"begins", Serving, Notifying, in(func(i *DrainInput) {})},
+		{"begins without flows", Serving, GracefulShutdown, in(func(i *DrainInput) { i.Remembers, i.Notified = false, false })},
 		{"an agent that starts so", "", Withdrawn, in(func(i *DrainInput) { i.Announces, i.Remembers = false, false })},
-		{"remembers, though nothing is announced", Serving, GracefulShutdown, in(func(i *DrainInput) { i.Announces = false })},
+		{"remembers, though nothing is announced", Serving, Notifying, in(func(i *DrainInput) { i.Announces = false })},
 		{"asks for its time", GracefulShutdown, GracefulShutdown, in(func(i *DrainInput) { i.In = 2*s - 1 })},
 		{"and no longer", GracefulShutdown, Withdrawn, in(func(i *DrainInput) { i.In = 2 * s })},
-		{"waits for the others to know", GracefulShutdown, GracefulShutdown, in(func(i *DrainInput) { i.In, i.Notified = 2*s, false })},
-		{"not for ever", GracefulShutdown, Withdrawn, in(func(i *DrainInput) { i.In, i.Notified = 3*s, false })},
-		{"nobody needs to know", GracefulShutdown, Withdrawn, in(func(i *DrainInput) { i.In, i.Notified, i.Remembers = 2*s, false, false })},
+		{"waits for the others to know", Notifying, Notifying, in(func(i *DrainInput) { i.In, i.Notified = 3*s-1, false })},
+		{"and no longer", Notifying, GracefulShutdown, in(func(i *DrainInput) {})},
+		{"not for ever", Notifying, GracefulShutdown, in(func(i *DrainInput) { i.In, i.Notified = 3*s, false })},
+		{"nobody needs to know", Notifying, GracefulShutdown, in(func(i *DrainInput) { i.Notified, i.Remembers = false, false })},
+		{"hurry before the others know", Notifying, GracefulShutdown, in(func(i *DrainInput) { i.Hurry, i.Notified = true, false })},
+		{"undone before the others know", Notifying, Serving, in(func(i *DrainInput) { i.Why = nil })},
 		{"hurry", GracefulShutdown, Withdrawn, in(func(i *DrainInput) { i.Hurry = true })},
 		{"packets are on their way", Withdrawn, Withdrawn, in(func(i *DrainInput) { i.In, i.Announces, i.Remembers = s-1, false, false })},
 		{"even in a hurry", Withdrawn, Withdrawn, in(func(i *DrainInput) { i.In, i.Hurry = s-1, true })},
@@ -47,7 +51,7 @@ func TestStages(t *testing.T) {
 		{"undone when drained", Drained, Serving, in(func(i *DrainInput) { i.Why = nil })},
 		{"the last one", Serving, Deferred, in(func(i *DrainInput) { i.Last = true })},
 		{"the last one, found out later", Drained, Deferred, in(func(i *DrainInput) { i.Last = true })},
-		{"no longer the last", Deferred, GracefulShutdown, in(func(i *DrainInput) {})},
+		{"no longer the last", Deferred, Notifying, in(func(i *DrainInput) {})},
 	} {
 		if got := c.from.Next(c.in); got != c.to {
 			t.Errorf("%s: from %q to %q, want %q", c.name, c.from, got, c.to)

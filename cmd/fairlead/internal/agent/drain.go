@@ -24,6 +24,8 @@ func drainEvent(d reconciler.Drain) kube.Event {
 	switch d.Stage {
 	case plan.Deferred:
 		e.Reason, e.Note, e.Warn = "DrainDeferred", "this is the last active load balancer: "+why, true
+	case plan.Notifying:
+		e.Reason, e.Note = "DrainStarted", "the other load balancers are notified before the routes change: "+why
 	case plan.GracefulShutdown:
 		e.Reason, e.Note = "DrainStarted", "routes are advertised with the lowest preference before they are withdrawn: "+why
 	case plan.Withdrawn:
