@@ -1,0 +1,79 @@
+package xdp
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/fairlead/fairlead/core/desired"
+	"github.com/fairlead/fairlead/core/service"
+)
+
+// benchFrontends have rings of the default size and three backends each.
+func benchFrontends(n int) []desired.Frontend {
+	all := make([]desired.Frontend, n)
+	for i := range all {
+		backends := make([]string, 3)
+		for j := range backends {
+			backends[j] = fmt.Sprintf("172.20.%d.%d:80", i*3%1000/250, i*3%250+j+1)
+		}
+		all[i] = frontend(service.Tunnel, fmt.Sprintf("10.3.%d.%d:80", i/250, i%250+1), service.TCP, backends...)
+		all[i].RingSize = 16381
+	}
+	return all
+}
+
+func benchPlane(b *testing.B, frontends int) *DataPlane {
+	c := config()
+	c.MaxFrontends, c.MaxBackends = 2*frontends, 4096
+	return newNet(b).open(b, c)
+}
+
+// BenchmarkUpsertNew programs frontends that do not exist.
+func BenchmarkUpsertNew(b *testing.B) {
+	all := benchFrontends(500)
+	d := benchPlane(b, len(all))
+	b.ReportAllocs()
+	for b.Loop() {
+		must(b, d.Reserve(all))
+		for _, f := range all {
+			must(b, d.Upsert(f))
+		}
+		b.StopTimer()
+		for _, f := range all {
+			must(b, d.Delete(f.Key))
+		}
+		must(b, d.grace())
+		b.StartTimer()
+	}
+}
+
+// BenchmarkUpsertBackend adds and removes one of 20 backends: the ring changes in place.
+func BenchmarkUpsertBackend(b *testing.B) {
+	f := benchFrontends(1)[0]
+	d := benchPlane(b, 8)
+	var backends []string
+	for i := range 20 {
+		backends = append(backends, fmt.Sprintf("172.20.0.%d:80", i+1))
+	}
+	less, more := f, f
+	less.Backends = frontend(service.Tunnel, vips[false], service.TCP, backends[:19]...).Backends
+	more.Backends = frontend(service.Tunnel, vips[false], service.TCP, backends...).Backends
+	b.ReportAllocs()
+	for b.Loop() {
+		must(b, d.Upsert(more))
+		must(b, d.Upsert(less))
+	}
+}
+
+// BenchmarkUpsertMoved alternates between methods: the ring is written elsewhere.
+func BenchmarkUpsertMoved(b *testing.B) {
+	one := benchFrontends(1)[0]
+	other := one
+	other.Method = service.DSRNAT
+	d := benchPlane(b, 8)
+	b.ReportAllocs()
+	for b.Loop() {
+		must(b, d.Upsert(one))
+		must(b, d.Upsert(other))
+	}
+}
