@@ -18,19 +18,6 @@ type Builder struct {
 	room   int                      // slots that may still be cached
 	tables map[string]*list.Element // of *table
 	latest *list.List               // most recently used first
-	spare  []Slot                   // for the next ring
-}
-
-// Reuse gives the Builder the slots of an unused ring, for the next one.
-func (b *Builder) Reuse(slots []Slot) { b.spare = slots }
-
-// take returns slots for a ring, with arbitrary content.
-func (b *Builder) take(size int) []Slot {
-	slots := b.spare
-	if b.spare = nil; cap(slots) < size {
-		return make([]Slot, size)
-	}
-	return slots[:size]
 }
 
 // NewBuilder returns a Builder that caches tables of that many slots in total, 4 bytes

@@ -98,13 +98,7 @@ func (b *Builder) Maglev(prev []Slot, size int, members, before []Member) ([]Slo
 	if err != nil {
 		return nil, err
 	}
-	slots := b.take(size)
-	if !lived && len(next.rings) == 1 { // as when very many begin at the same time: nobody had a slot before
-		for i := range slots {
-			slots[i] = Slot{First: next.rings[0].owner(i)}
-		}
-		return slots, nil
-	}
+	slots := make([]Slot, size)
 	for i := range slots {
 		var before *Slot
 		if lived {
@@ -138,6 +132,9 @@ func (b *Builder) Next(size int, members, before []Member, lived bool) (*Next, e
 // Slot returns the successor of the slot before, which may be nil.
 func (n *Next) Slot(i int, before *Slot) Slot {
 	s := Slot{First: n.rings[0].owner(i)}
+	if before == nil && len(n.rings) == 1 { // as when very many begin at the same time: nobody had a slot before
+		return s
+	}
 	known := 0
 	if before != nil {
 		known = s.follow(before, n.present)

@@ -60,6 +60,14 @@ func timeOf(nanoseconds int64) time.Time {
 // drains reports whether it accepts no new flows.
 func (m member) drains() bool { return m.key.owner != 0 && m.weight == 0 }
 
+// setServer sets the server's properties to those of the member, and reports whether they
+// change.
+func (m member) setServer() (changed bool) {
+	changed = m.server.maxConns != m.maxConns || m.server.drains != m.drains()
+	m.server.maxConns, m.server.drains = m.maxConns, m.drains()
+	return changed
+}
+
 // members are those of one frontend, by address.
 type members []member
 
@@ -76,15 +84,6 @@ func (ms members) ring() []ring.Member {
 	all := make([]ring.Member, len(ms))
 	for i, m := range ms {
 		all[i] = ring.Member{ID: m.id, Addr: m.key.addr, Weight: m.weight, Since: timeOf(m.since), Drained: timeOf(m.drained)}
-	}
-	return all
-}
-
-// weights returns the members' weights.
-func (ms members) weights() map[ring.ID]uint32 {
-	all := make(map[ring.ID]uint32, len(ms))
-	for _, m := range ms {
-		all[m.id] = m.weight
 	}
 	return all
 }

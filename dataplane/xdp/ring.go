@@ -2,7 +2,6 @@ package xdp
 
 import (
 	"net/netip"
-	"slices"
 
 	"github.com/fairlead/fairlead/core/ring"
 )
@@ -28,46 +27,4 @@ func (r addressRing) numbered(ms members) []ring.Slot {
 		}
 	}
 	return slots
-}
-
-// renumber replaces a ring's server numbers by the current ones, with 0 for former
-// members.
-func renumber(slots []ring.Slot, before, after members) {
-	if sameNumbers(before, after) {
-		return // ring.For itself removes former members
-	}
-	to := map[ring.ID]ring.ID{0: 0}
-	for _, m := range before {
-		if now := after.find(m.key.addr); now != nil {
-			to[m.id] = now.id
-		}
-	}
-	for i := range slots {
-		s := &slots[i]
-		s.First = to[s.First]
-		past := s.Older
-		s.Older = [ring.Depth]ring.ID{}
-		n := 0
-		for _, id := range past {
-			if to[id] != 0 {
-				s.Older[n] = to[id]
-				n++
-			}
-		}
-	}
-}
-
-// sameNumbers reports whether all remaining members keep their number.
-func sameNumbers(before, after members) bool {
-	for _, m := range before {
-		if now := after.find(m.key.addr); now != nil && now.id != m.id {
-			return false
-		}
-	}
-	return true
-}
-
-// allStay reports whether all members of before are also in after.
-func allStay(before, after members) bool {
-	return !slices.ContainsFunc(before, func(m member) bool { return after.find(m.key.addr) == nil })
 }

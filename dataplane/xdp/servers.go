@@ -41,7 +41,6 @@ type serverTable struct {
 	byKey       map[serverKey]*server
 	byID        map[uint32]*server
 	generations []uint32 // of each number's last owner
-	fresh       []*server
 }
 
 func newServerTable(max uint32, rouse func() error) serverTable {
@@ -52,20 +51,19 @@ func newServerTable(max uint32, rouse func() error) serverTable {
 	}
 }
 
-// take returns a server for one more frontend.
-func (t *serverTable) take(k serverKey) (*server, error) {
-	s := t.byKey[k]
-	if s == nil {
+// take returns a server for one more frontend, and reports whether it is new.
+func (t *serverTable) take(k serverKey) (s *server, added bool, err error) {
+	if s = t.byKey[k]; s == nil {
 		id, err := t.numbers.Take()
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
+		added = true
 		s = &server{id: id, key: k}
 		t.byKey[k], t.byID[id] = s, s
-		t.fresh = append(t.fresh, s)
 	}
 	s.members++
-	return s, nil
+	return s, added, nil
 }
 
 // release records that a frontend no longer has s, and reports whether it was the last.
@@ -104,17 +102,14 @@ func (t *serverTable) shared(addr netip.AddrPort) ring.ID {
 	return 0
 }
 
-// writeFresh writes the servers that no ring uses yet, and invalidates the state of their
+// writeAdded writes new servers, which no ring uses yet, and invalidates the state of their
 // numbers' previous owners.
-func (d *DataPlane) writeFresh() error {
+func (d *DataPlane) writeAdded(added []*server) error {
 	t := &d.servers
-	for _, s := range t.fresh {
+	for _, s := range added {
 		d.flows.NextOwner(s.id, t.generations[s.id]+1, t.owners)
 	}
-	for _, s := range t.fresh {
-		if s.members == 0 {
-			continue // released before it was written
-		}
+	for _, s := range added {
 		if err := bpf.ZeroCPUs[bpf.BalancerServerCpu](d.kernel.ServerCpu, s.id); err != nil {
 			return err
 		}
@@ -124,7 +119,6 @@ func (d *DataPlane) writeFresh() error {
 			return err
 		}
 	}
-	t.fresh = t.fresh[:0]
 	return nil
 }
 

@@ -116,7 +116,7 @@ func TestRingIsChangedInPlace(t *testing.T) {
 	}
 	f.RingSize = 1021
 	upsert(t, d, f)
-	was, words := d.programmed[f.Key].value, slices.Clone(d.rings.Words(d.programmed[f.Key].ring()))
+	was, slots := d.programmed[f.Key].value, d.rings.Slots(d.programmed[f.Key].ring())
 	f.Backends[7].Addr = netip.MustParseAddrPort("172.16.5.200:80")
 	f.Backends = service.SortBackends(f.Backends)
 	upsert(t, d, f)
@@ -124,13 +124,13 @@ func TestRingIsChangedInPlace(t *testing.T) {
 		t.Errorf("the entry is %+v, was %+v", now, was)
 	}
 	changed := 0
-	for i, w := range d.rings.Words(d.programmed[f.Key].ring()) {
-		if w != words[i] {
+	for i, s := range d.rings.Slots(d.programmed[f.Key].ring()) {
+		if s != slots[i] {
 			changed++
 		}
 	}
 	if changed < 20 || changed > 300 {
-		t.Errorf("%d of %d slots changed for one server of 20", changed, len(words))
+		t.Errorf("%d of %d slots changed for one server of 20", changed, len(slots))
 	}
 	f.Backends[3].Weight = 0
 	upsert(t, d, f)

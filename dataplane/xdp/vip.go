@@ -2,12 +2,9 @@ package xdp
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-
-	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp/alloc"
@@ -112,8 +109,7 @@ func (d *DataPlane) dropVIP(addr netip.Addr, before *vip) error {
 }
 
 func (d *DataPlane) removeVIP(addr netip.Addr) error {
-	err := d.kernel.Frontends.Delete(entry.ToKey(entry.Whole(addr)))
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := bpf.IgnoreAbsent(d.kernel.Frontends.Delete(entry.ToKey(entry.Whole(addr)))); err != nil {
 		return fmt.Errorf("remove VIP %s: %w", addr, err)
 	}
 	return nil

@@ -9,7 +9,6 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/core/desired"
-	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
@@ -18,20 +17,21 @@ import (
 	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
 )
 
-// Upsert implements dataplane.DataPlane:
+// Upsert implements dataplane.DataPlane. A change passes through these steps once:
 //
-//  1. plan: find numbers and room, only in this process's memory;
-//  2. write: write what no packet can see yet: new servers and chains, a ring in a
+//  1. validate;
+//  2. layOut: find numbers, only in this process's memory;
+//  3. diff: compare with what is programmed, and lay out the ring;
+//  4. write: write what no packet can see yet: new servers and chains, a ring in a
 //     different place than the old one;
-//  3. commit: traffic sees the change. If only the ring changes, its slots are written
+//  5. commit: traffic sees the change. If only the ring changes, its slots are written
 //     in place, each with one store; else the frontend's entry is replaced, which
 //     refers to the new ring;
-//  4. settle: store weights, and release what only the old one had. It rests until no
+//  6. finish: store weights, and release what only the old one had. It rests until no
 //     packet in flight can still refer to it.
 //
-// A failure before the third step leaves the frontend unchanged. After it, the frontend
-// is served as desired. Leftovers in the kernel are removed by the next call, which reads
-// it again.
+// A failure before commit leaves the frontend unchanged. After it, the frontend is served
+// as desired. Leftovers in the kernel are removed by the next call, which reads it again.
 func (d *DataPlane) Upsert(f desired.Frontend) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -40,28 +40,30 @@ func (d *DataPlane) Upsert(f desired.Frontend) error {
 
 // upsert is Upsert. past, if set, is the ring from which this one is derived.
 func (d *DataPlane) upsert(f desired.Frontend, past addressRing) error {
-	if err := d.check(f); err != nil {
+	if err := d.validate(f); err != nil {
 		return err
 	}
 	f.VIP = f.VIP.Unmap()
-	if f.Protection() == service.SYNAlways {
-		if err := d.prepareSYN(); err != nil {
-			return fmt.Errorf("%s: SYN protection: %w", f.Key, err)
-		}
-	}
 	if err := d.heal(f.Key); err != nil {
 		return err
 	}
 	c, err := d.plan(f, past)
 	if err != nil {
-		d.abandon(c)
 		return fmt.Errorf("%s: %w", f.Key, err)
 	}
-	for _, step := range []func(*change) error{d.write, d.commit, d.settle} {
-		if err := step(c); err != nil {
-			d.stale = true
-			return fmt.Errorf("%s: %w", f.Key, err)
-		}
+	return d.apply(c)
+}
+
+// Delete implements dataplane.DataPlane. It has no steps before commit.
+func (d *DataPlane) Delete(k service.Key) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	k.VIP = k.VIP.Unmap()
+	if err := d.heal(k); err != nil {
+		return err
+	}
+	if h := d.programmed[k]; h != nil {
+		return d.apply(&change{before: h, ring: d.rings.Remove(h.ring())})
 	}
 	return nil
 }
@@ -77,6 +79,17 @@ func (d *DataPlane) Reserve(frontends []desired.Frontend) error {
 		}
 	}
 	return d.rings.Reserve(sizes)
+}
+
+// validate rejects what the program does not support, and prepares it for the rest.
+func (d *DataPlane) validate(f desired.Frontend) error {
+	if err := d.check(f); err != nil || f.Protection() != service.SYNAlways {
+		return err
+	}
+	if err := d.prepareSYN(); err != nil {
+		return fmt.Errorf("%s: SYN protection: %w", f.Key, err)
+	}
+	return nil
 }
 
 // check rejects configuration that the program does not support.
@@ -155,232 +168,275 @@ func (d *DataPlane) entryInKernel(h *programmed) (now bpf.BalancerFrontend, err 
 	return r.F, nil
 }
 
-// change is the state of an Upsert.
+// layout is a frontend with its numbers, not compared with what is programmed.
+type layout struct {
+	*programmed
+	rules guard.Rules
+	added []*server // servers that no frontend had
+}
+
+// change is the difference between two states of a frontend. The steps after diff only
+// carry it out.
 type change struct {
-	before *programmed // nil for a new frontend
-	after  *programmed
-	// inPlace reports that the new ring overwrites the old one.
-	inPlace bool
-	words   []uint64           // the new ring, if it is elsewhere
-	changed []ringmap.SlotWord // its changed slots, if in place
-	rules   guard.Rules
+	before     *programmed // nil for a new frontend
+	after      layout      // without programmed for a removed one
+	fresh      []member    // members that the frontend did not have before
+	entryStays bool        // nothing but members and the ring changes
+	ring       *ringmap.Plan
 }
 
-// plan finds numbers and room, and computes the ring.
+func (c *change) removes() bool { return c.after.programmed == nil }
+
+func (c *change) key() service.Key {
+	if c.removes() {
+		return c.before.key
+	}
+	return c.after.key
+}
+
+// plan computes a change. After an error nothing is taken or written.
 func (d *DataPlane) plan(f desired.Frontend, past addressRing) (*change, error) {
-	c := &change{before: d.programmed[f.Key], after: &programmed{key: f.Key, value: entry.Of(f), ours: true}}
-	c.rules = guard.Rules{Allow: f.Allow, Deny: f.Deny, Limits: f.Limits}
-	if c.before != nil {
-		c.after.value.Flags |= entry.KeepPressure(c.after.value.Flags, c.before.value.Flags)
-	}
-	if err := d.number(c, f.Backends); err != nil {
-		return c, err
-	}
-	// Before anything is written: after a failed write the kernel is read again.
-	if n := d.memberCount + len(c.fresh()); n > int(d.kernel.Members.MaxEntries()) {
-		return c, errMembers(d.kernel.Members)
-	}
-	if past == nil && d.follows(c, uint32(f.RingSize)) {
-		var before []ring.Member
-		if c.before.ours && d.rings.Lacking() == 0 { // else slots have incomplete chains
-			before = c.before.members.ring()
-		}
-		next, err := d.builder.Next(f.RingSize, c.after.members.ring(), before, true)
-		if err != nil {
-			return c, err
-		}
-		c.changed = d.rings.Follow(c.after.ring(), allStay(c.before.members, c.after.members), next)
-		return c, nil
-	}
-	slots, err := d.builder.For(f.Scheduler, d.previous(c, past), f.RingSize, c.after.members.ring(), nil)
-	if err != nil {
-		return c, err
-	}
-	err = d.place(c, slots)
-	d.builder.Reuse(slots)
-	return c, err
-}
-
-// follows reports whether the new ring takes the old one's place, is derived from it, and
-// uses the same server numbers.
-func (d *DataPlane) follows(c *change, slots uint32) bool {
-	return c.before != nil && entry.HasHistory(c.after.value) && sameNumbers(c.before.members, c.after.members) && d.staysInPlace(c, slots)
-}
-
-// previous returns the ring from which the new one is derived.
-func (d *DataPlane) previous(c *change, past addressRing) []ring.Slot {
-	switch {
-	case past != nil && entry.HasHistory(c.after.value):
-		return past.numbered(c.after.members)
-	case c.before == nil:
-		return nil
-	}
-	prev := d.rings.Slots(c.before.ring())
-	renumber(prev, c.before.members, c.after.members)
-	return prev
-}
-
-// number assigns the ids of the frontend and its servers.
-func (d *DataPlane) number(c *change, backends []service.Backend) (err error) {
-	v := &c.after.value
-	var known members
-	if c.before != nil {
-		v.Id, known = c.before.value.Id, c.before.members
-	} else if v.Id, err = d.ids.Take(); err != nil {
-		v.Id = noID
-		return err
-	}
-	c.after.members = make(members, 0, len(backends))
-	for _, b := range backends {
-		addr := netip.AddrPortFrom(b.Addr.Addr().Unmap(), b.Addr.Port())
-		s, err := d.servers.take(serverKey{addr, ownerOf(*v)})
-		if err != nil {
-			return err
-		}
-		m := memberOf(b, s)
-		if old := known.find(addr); c.before == nil {
-			m.programmed = true // of a new frontend
-			s.maxConns, s.drains = m.maxConns, m.drains()
-		} else if old != nil {
-			m.programmed = old.programmed && old.id == m.id && old.weight == m.weight && old.maxConns == m.maxConns && old.since == m.since
-		}
-		c.after.members = append(c.after.members, m)
-	}
-	slices.SortFunc(c.after.members, func(a, b member) int { return a.key.addr.Compare(b.key.addr) })
-	return nil
-}
-
-// staysInPlace reports whether the ring can overwrite the old one, because nothing else
-// about the frontend changes, and places it there.
-func (d *DataPlane) staysInPlace(c *change, slots uint32) bool {
-	v := &c.after.value
-	v.Slots = slots
-	if c.before == nil || v.Slots != c.before.value.Slots {
-		return false
-	}
-	was := c.before.value
-	v.Segment, v.Slot, v.Turn = was.Segment, was.Slot, was.Turn
-	c.inPlace = *v == was && d.rings.Words(c.before.ring()) != nil
-	return c.inPlace
-}
-
-// place finds room for the ring, unless it stays in place.
-func (d *DataPlane) place(c *change, slots []ring.Slot) (err error) {
-	stays := d.staysInPlace(c, uint32(len(slots)))
-	if !stays {
-		v := &c.after.value
-		if v.Segment, v.Slot, err = d.rings.Take(v.Slots); err != nil {
-			return err
+	before := d.programmed[f.Key]
+	l, err := d.layOut(f, before)
+	if err == nil {
+		c := diff(before, l)
+		if c.ring, err = d.layRing(&c, past); err == nil {
+			return &c, nil
 		}
 	}
-	words := d.rings.Lay(c.after.ring(), slots, c.after.members.weights())
-	if stays {
-		c.changed = d.rings.Differing(c.after.ring(), words)
-	} else {
-		c.words = words
-	}
-	return nil
+	d.abandon(l, before)
+	return nil, err
 }
 
 // noID marks a frontend without an id.
 const noID = ^uint32(0)
 
-// abandon releases what a failed plan has taken.
-func (d *DataPlane) abandon(c *change) {
-	v := c.after.value
-	if c.before == nil && v.Id != noID {
-		d.ids.GiveBack(v.Id)
+// layOut finds the numbers of a frontend and its servers. After an error it returns what
+// it has taken.
+func (d *DataPlane) layOut(f desired.Frontend, before *programmed) (layout, error) {
+	l := layout{programmed: &programmed{key: f.Key, value: entry.Of(f), ours: true}, rules: guard.Rules{Allow: f.Allow, Deny: f.Deny, Limits: f.Limits}}
+	v := &l.value
+	if before != nil {
+		v.Id, v.Turn = before.value.Id, before.value.Turn
+		v.Flags |= entry.KeepPressure(v.Flags, before.value.Flags)
+	} else if id, err := d.ids.Take(); err != nil {
+		v.Id = noID
+		return l, err
+	} else {
+		v.Id = id
 	}
-	for _, m := range c.after.members {
+	l.members = make(members, 0, len(f.Backends))
+	for _, b := range f.Backends {
+		addr := netip.AddrPortFrom(b.Addr.Addr().Unmap(), b.Addr.Port())
+		s, added, err := d.servers.take(serverKey{addr, ownerOf(*v)})
+		if err != nil {
+			return l, err
+		}
+		if added {
+			l.added = append(l.added, s)
+		}
+		l.members = append(l.members, memberOf(b, s))
+	}
+	slices.SortFunc(l.members, func(a, b member) int { return a.key.addr.Compare(b.key.addr) })
+	return l, nil
+}
+
+// abandon releases what a layout has taken.
+func (d *DataPlane) abandon(l layout, before *programmed) {
+	if before == nil && l.value.Id != noID {
+		d.ids.GiveBack(l.value.Id)
+	}
+	for _, m := range l.members {
 		d.servers.release(m.server)
 	}
 }
 
-// write writes what no packet can see yet.
-func (d *DataPlane) write(c *change) error {
-	v := c.after.value
-	if c.before == nil {
-		if err := errors.Join(bpf.ZeroCPUs[bpf.BalancerCounts](d.kernel.FrontendCounts, v.Id),
-			bpf.ZeroCPUs[bpf.BalancerSynCounts](d.kernel.SynCounts, v.Id)); err != nil {
-			return err
+// diff compares a layout with what is programmed. It marks the members that do not change.
+func diff(before *programmed, l layout) change {
+	if before == nil {
+		for i := range l.members {
+			l.members[i].programmed = true // of a new frontend
+		}
+		return change{after: l, fresh: l.members}
+	}
+	c := change{before: before, after: l, entryStays: sameEntry(before.value, l.value)}
+	for i := range l.members {
+		m := &l.members[i]
+		old := before.members.find(m.key.addr)
+		if old == nil || old.id != m.id {
+			c.fresh = append(c.fresh, *m)
+		}
+		m.programmed = old != nil && old.programmed && old.id == m.id && old.weight == m.weight && old.maxConns == m.maxConns && old.since == m.since
+	}
+	return c
+}
+
+// sameEntry compares entries except for the locations of their rings.
+func sameEntry(a, b bpf.BalancerFrontend) bool {
+	a.Segment, a.Slot, a.Slots = b.Segment, b.Slot, b.Slots
+	return a == b
+}
+
+// layRing lays out the ring of a change, if there is room for its members, too: after a
+// failed write the kernel is read again.
+func (d *DataPlane) layRing(c *change, past addressRing) (*ringmap.Plan, error) {
+	if n := d.memberCount + len(c.fresh); n > int(d.kernel.Members.MaxEntries()) {
+		return nil, errMembers(d.kernel.Members)
+	}
+	q := ringmap.Request{Ring: c.after.ring(), Members: c.after.members.ring(), EntryStays: c.entryStays}
+	if h := c.before; h != nil {
+		q.Before = &ringmap.Existing{Ring: h.ring(), Members: h.members.ring(), Made: h.ours}
+	}
+	if past != nil {
+		q.Past = past.numbered(c.after.members)
+	}
+	p, err := d.rings.Lay(q, &d.scratch)
+	if err == nil {
+		p.Locate(&c.after.value)
+	}
+	return p, err
+}
+
+// apply carries out a change.
+func (d *DataPlane) apply(c *change) error {
+	for _, step := range []func(*change) error{d.write, d.commit, d.finish} {
+		if err := step(c); err != nil {
+			d.stale = true
+			return fmt.Errorf("%s: %w", c.key(), err)
 		}
 	}
-	if !c.before.guarded() {
-		if err := d.guard.Write(v.Id, c.rules); err != nil {
-			return err
-		}
-	}
-	if err := d.writeFresh(); err != nil {
-		return err
-	}
-	if err := d.rings.WriteChains(d.servers.addrOf); err != nil {
-		return err
-	}
-	fresh := c.fresh()
-	if err := d.writeMembers(v.Id, fresh); err != nil {
-		return err
-	}
-	d.memberCount += len(fresh)
-	if !c.inPlace {
-		d.rings.Put(c.after.ring(), c.words)
-	}
-	d.admitNAT(c.after)
 	return nil
 }
 
-// fresh are the members that the frontend did not have before.
-func (c *change) fresh() []member {
-	if c.before == nil {
-		return c.after.members
+// write writes what no packet can see yet.
+func (d *DataPlane) write(c *change) error {
+	if c.removes() {
+		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(c.after.members), func(m member) bool {
-		old := c.before.members.find(m.key.addr)
-		return old != nil && old.id == m.id
-	})
+	id := c.after.value.Id
+	if c.before == nil {
+		if err := errors.Join(bpf.ZeroCPUs[bpf.BalancerCounts](d.kernel.FrontendCounts, id),
+			bpf.ZeroCPUs[bpf.BalancerSynCounts](d.kernel.SynCounts, id)); err != nil {
+			return err
+		}
+		for _, m := range c.after.members {
+			m.setServer()
+		}
+	}
+	if !c.before.guarded() {
+		if err := d.guard.Write(id, c.after.rules); err != nil {
+			return err
+		}
+	}
+	if err := d.writeAdded(c.after.added); err != nil {
+		return err
+	}
+	if err := c.ring.Write(d.servers.addrOf); err != nil {
+		return err
+	}
+	if err := d.writeMembers(id, c.fresh); err != nil {
+		return err
+	}
+	d.memberCount += len(c.fresh)
+	d.admitNAT(c.after.programmed)
+	return nil
 }
 
 // commit makes traffic see the change.
 func (d *DataPlane) commit(c *change) error {
-	k := c.after.key
-	before := d.vips[k.VIP]
-	if c.inPlace {
-		d.vips[k.VIP] = before.with(c.after, c.before == nil)
-		d.rings.Change(c.after.ring(), c.changed)
+	vip := c.key().VIP
+	before, after := d.vipChange(c)
+	if c.ring.InPlace() {
+		d.vips[vip] = after
+		c.ring.Commit()
 		return nil
 	}
-	if err := d.countNAT(c.after, 1); err != nil {
+	if err := d.commitEntry(c); err != nil {
 		return err
 	}
-	if before == nil {
-		before = &vip{}
+	switch {
+	case after.empty():
+		return d.dropVIP(vip, before)
+	case c.key().Range() || before.empty():
+		return d.putVIP(vip, before, after)
 	}
-	if k.Range() {
-		return d.putVIP(k.VIP, before, before.with(c.after, c.before == nil))
-	}
-	c.after.value.Turn = d.turnOf(k)
-	if err := d.kernel.Frontends.Put(entry.ToKey(k), c.after.value); err != nil {
-		return fmt.Errorf("write frontend: %w", err)
-	}
-	if c.before != nil {
-		return nil
-	}
-	if before.empty() {
-		return d.putVIP(k.VIP, before, before.with(c.after, c.before == nil))
-	}
-	d.vips[k.VIP] = before.with(c.after, c.before == nil)
+	d.vips[vip] = after
 	return nil
 }
 
-// settle records what traffic already sees, and releases what it no longer sees.
-func (d *DataPlane) settle(c *change) error {
-	d.programmed[c.after.key] = c.after
+// vipChange returns the VIP of a frontend before and after a change.
+func (d *DataPlane) vipChange(c *change) (before, after *vip) {
+	if before = d.vips[c.key().VIP]; before == nil {
+		before = &vip{}
+	}
+	if c.removes() {
+		return before, before.without(c.before.key)
+	}
+	return before, before.with(c.after.programmed, c.before == nil)
+}
+
+// commitEntry writes or deletes the entry of a frontend that has its own. After the
+// deletion nothing refers to the rest.
+func (d *DataPlane) commitEntry(c *change) error {
+	k := entry.ToKey(c.key())
+	if c.removes() {
+		if c.key().Range() {
+			return nil
+		}
+		return bpf.IgnoreAbsent(d.kernel.Frontends.Delete(k))
+	}
+	if err := d.countNAT(c.after.programmed, 1); err != nil || c.key().Range() {
+		return err
+	}
+	c.after.value.Turn = d.turnOf(c.key())
+	if err := d.kernel.Frontends.Put(k, c.after.value); err != nil {
+		return fmt.Errorf("write frontend: %w", err)
+	}
+	return nil
+}
+
+// finish records what traffic already sees, and releases what it no longer sees.
+func (d *DataPlane) finish(c *change) error {
+	if d.programmed[c.key()] = c.after.programmed; c.removes() {
+		delete(d.programmed, c.key())
+	}
 	if c.before == nil {
 		return nil
 	}
-	if c.before.guarded() {
-		if err := d.guard.Write(c.after.value.Id, c.rules); err != nil {
+	if err := d.finishGuard(c); err != nil {
+		return err
+	}
+	if err := d.finishMembers(c); err != nil {
+		return err
+	}
+	if c.ring.Finish(); !c.ring.InPlace() {
+		if err := d.countNAT(c.before, -1); err != nil {
 			return err
 		}
+	}
+	if c.removes() {
+		d.ids.GiveBack(c.before.value.Id)
+		return d.releaseMembers(c.before, nil)
+	}
+	return d.releaseMembers(c.before, c.after.members)
+}
+
+// finishGuard changes or removes the guard of a frontend that had one.
+func (d *DataPlane) finishGuard(c *change) error {
+	switch id := c.before.value.Id; {
+	case !c.before.guarded():
+		return nil
+	case c.removes():
+		return d.guard.Clear(id)
+	default:
+		return d.guard.Write(id, c.after.rules)
+	}
+}
+
+// finishMembers stores the members that are new or have changed.
+func (d *DataPlane) finishMembers(c *change) error {
+	if c.removes() {
+		return nil
 	}
 	var changed []member
 	for i := range c.after.members {
@@ -390,23 +446,13 @@ func (d *DataPlane) settle(c *change) error {
 		}
 		m.programmed = true
 		changed = append(changed, *m)
-		if m.key.owner != 0 && (m.server.maxConns != m.maxConns || m.server.drains != m.drains()) {
-			m.server.maxConns, m.server.drains = m.maxConns, m.drains()
+		if m.key.owner != 0 && m.setServer() {
 			if err := d.writeServer(m.server); err != nil {
 				return err
 			}
 		}
 	}
-	if err := d.writeMembers(c.after.value.Id, changed); err != nil {
-		return err
-	}
-	if !c.inPlace {
-		d.rings.Release(c.before.ring())
-		if err := d.countNAT(c.before, -1); err != nil {
-			return err
-		}
-	}
-	return d.releaseMembers(c.before, c.after.members)
+	return d.writeMembers(c.after.value.Id, changed)
 }
 
 // releaseMembers removes the servers of a frontend that are not in after, and ends those
@@ -425,61 +471,6 @@ func (d *DataPlane) releaseMembers(h *programmed, after members) error {
 		}
 	}
 	return nil
-}
-
-// Delete implements dataplane.DataPlane.
-func (d *DataPlane) Delete(k service.Key) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	k.VIP = k.VIP.Unmap()
-	if err := d.heal(k); err != nil {
-		return err
-	}
-	h := d.programmed[k]
-	if h == nil {
-		return nil
-	}
-	if err := d.remove(h); err != nil {
-		d.stale = true
-		return fmt.Errorf("%s: %w", k, err)
-	}
-	return nil
-}
-
-// remove deletes the frontend's entry first, so that nothing refers to the rest when it
-// is deleted.
-func (d *DataPlane) remove(h *programmed) error {
-	before := d.vips[h.key.VIP]
-	after := before.without(h.key)
-	if !h.key.Range() {
-		if err := d.kernel.Frontends.Delete(entry.ToKey(h.key)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return err
-		}
-	}
-	delete(d.programmed, h.key)
-	switch {
-	case after.empty():
-		if err := d.dropVIP(h.key.VIP, before); err != nil {
-			return err
-		}
-	case h.key.Range():
-		if err := d.putVIP(h.key.VIP, before, after); err != nil {
-			return err
-		}
-	default:
-		d.vips[h.key.VIP] = after
-	}
-	d.rings.Release(h.ring())
-	if err := d.countNAT(h, -1); err != nil {
-		return err
-	}
-	if h.guarded() {
-		if err := d.guard.Clear(h.value.Id); err != nil {
-			return err
-		}
-	}
-	d.ids.GiveBack(h.value.Id)
-	return d.releaseMembers(h, nil)
 }
 
 // grace waits until all packets that were in flight are done, and wakes everything that

@@ -16,7 +16,6 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/alloc"
@@ -64,9 +63,9 @@ type DataPlane struct {
 	ids         alloc.Pool // of frontends
 	servers     serverTable
 	rings       *ringmap.Rings
-	builder     *ring.Builder
-	ranges      alloc.Extents // of port_ranges
-	nats        int           // frontends with nat
+	scratch     ringmap.Scratch // passed to one change at a time
+	ranges      alloc.Extents   // of port_ranges
+	nats        int             // frontends with nat
 	flows       flowtable.Table
 	sweeper     sweeper
 	synError    error // why frontends cannot be protected
@@ -79,10 +78,6 @@ var (
 	_ dataplane.DataPlane = (*DataPlane)(nil)
 	_ dataplane.Peered    = (*DataPlane)(nil)
 )
-
-// rememberedSlots is how many slots of the ring builder's tables are cached for the next
-// rings.
-const rememberedSlots = 1 << 21
 
 // Open loads the program, takes over what a predecessor left in PinDir, and attaches to
 // every interface. It works in the calling thread's network namespace. On failure it
@@ -120,7 +115,7 @@ func Open(c Config) (*DataPlane, error) {
 }
 
 func newDataPlane(c Config) *DataPlane {
-	return &DataPlane{config: c, links: &attach.Links{}, builder: ring.NewBuilder(rememberedSlots)}
+	return &DataPlane{config: c, links: &attach.Links{}}
 }
 
 func (d *DataPlane) open(old *predecessor) error {

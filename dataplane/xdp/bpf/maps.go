@@ -47,6 +47,14 @@ func ReadArray[T any](m *ebpf.Map, values []T) (int, error) {
 	return n, nil
 }
 
+// IgnoreAbsent returns the error of a lookup or deletion, nil if the entry was absent.
+func IgnoreAbsent(err error) error {
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	}
+	return err
+}
+
 // ReadHash reads a hash map in large batches.
 func ReadHash[K, V any](m *ebpf.Map, each func(K, V)) error {
 	const step = 4096

@@ -53,20 +53,13 @@ func (g Guard) Write(id uint32, r Rules) error {
 
 // Clear removes what Write wrote. Absent entries are not an error.
 func (g Guard) Clear(id uint32) error {
-	return errors.Join(absentIsFine(g.maps.GuardRanges.Delete(id)), absentIsFine(g.maps.GuardLimits.Delete(id)))
-}
-
-func absentIsFine(err error) error {
-	if errors.Is(err, ebpf.ErrKeyNotExist) {
-		return nil
-	}
-	return err
+	return errors.Join(bpf.IgnoreAbsent(g.maps.GuardRanges.Delete(id)), bpf.IgnoreAbsent(g.maps.GuardLimits.Delete(id)))
 }
 
 // Read returns what is programmed, with the ranges in their original order.
 func (g Guard) Read(id uint32) (r Rules, err error) {
 	var l bpf.BalancerGuardLimits
-	if err := absentIsFine(g.maps.GuardLimits.Lookup(id, &l)); err != nil {
+	if err := bpf.IgnoreAbsent(g.maps.GuardLimits.Lookup(id, &l)); err != nil {
 		return r, fmt.Errorf("read limits: %w", err)
 	}
 	r.Limits = service.Limits{ClientPackets: l.ClientPackets, ClientOpens: l.ClientOpens, Packets: l.Packets, Opens: l.Opens}
@@ -139,7 +132,7 @@ func fromRangeKey(k bpf.BalancerGuardRangeKey) (bpf.BalancerGuardList, netip.Pre
 // more.
 func (g Guard) writeSources(id uint32, allow, deny []netip.Prefix) error {
 	if len(allow)+len(deny) == 0 {
-		return absentIsFine(g.maps.GuardRanges.Delete(id))
+		return bpf.IgnoreAbsent(g.maps.GuardRanges.Delete(id))
 	}
 	if n := len(allow) + len(deny); n > int(g.trie.MaxEntries) {
 		return fmt.Errorf("%d source ranges exceed the limit of %d per frontend", n, g.trie.MaxEntries)
@@ -176,7 +169,7 @@ func (g Guard) writeSources(id uint32, allow, deny []netip.Prefix) error {
 
 func (g Guard) writeLimits(id uint32, l service.Limits) error {
 	if l == (service.Limits{}) {
-		return absentIsFine(g.maps.GuardLimits.Delete(id))
+		return bpf.IgnoreAbsent(g.maps.GuardLimits.Delete(id))
 	}
 	v := bpf.BalancerGuardLimits{
 		ClientPackets: l.ClientPackets, ClientOpens: l.ClientOpens, Packets: l.Packets, Opens: l.Opens,

@@ -23,7 +23,6 @@ type chainTable struct {
 	byOwner map[chainOwners]uint32
 	owners  []chainOwners // by number
 	slots   []uint32      // number of slots that use it, by number
-	fresh   []uint32      // not yet written
 	// lacking counts the slots whose chain was shortened since the table was last
 	// read.
 	lacking int
@@ -39,10 +38,11 @@ func newChainTable(max uint32, rouse func() error) chainTable {
 	}
 }
 
-// take returns the number of a chain for one more slot.
-func (t *chainTable) take(owners chainOwners) uint32 {
+// take returns the number of a chain for one more slot. A chain that is to be written is
+// added to fresh.
+func (t *chainTable) take(owners chainOwners, fresh *[]uint32) uint32 {
 	for shorter := owners; shorter[0] != 0; shorter = cut(shorter) {
-		if n, ok := t.number(shorter); ok {
+		if n, ok := t.number(shorter, fresh); ok {
 			t.slots[n]++
 			if shorter != owners {
 				t.lacking++
@@ -67,7 +67,7 @@ func cut(owners chainOwners) chainOwners {
 	return owners
 }
 
-func (t *chainTable) number(owners chainOwners) (uint32, bool) {
+func (t *chainTable) number(owners chainOwners, fresh *[]uint32) (uint32, bool) {
 	if n, ok := t.byOwner[owners]; ok {
 		return n, true
 	}
@@ -76,7 +76,7 @@ func (t *chainTable) number(owners chainOwners) (uint32, bool) {
 		return 0, false
 	}
 	t.byOwner[owners], t.owners[n] = n, owners
-	t.fresh = append(t.fresh, n)
+	*fresh = append(*fresh, n)
 	return n, true
 }
 
@@ -141,19 +141,18 @@ func (t *chainTable) whole(member func(ring.ID) bool) func(n uint32) bool {
 	}
 }
 
-// write writes new chains to the kernel's table. addr returns the address of a server.
-func (t *chainTable) write(m *ebpf.Map, addr func(ring.ID) netip.AddrPort) error {
-	if len(t.fresh) == 0 {
+// write writes chains to the kernel's table. addr returns the address of a server.
+func (t *chainTable) write(m *ebpf.Map, fresh []uint32, addr func(ring.ID) netip.AddrPort) error {
+	if len(fresh) == 0 {
 		return nil
 	}
-	values := make([]bpf.BalancerChain, len(t.fresh))
-	for i, n := range t.fresh {
+	values := make([]bpf.BalancerChain, len(fresh))
+	for i, n := range fresh {
 		values[i] = entry.Chain(endpoints(t.owners[n], addr))
 	}
-	if _, err := m.BatchUpdate(t.fresh, values, nil); err != nil {
+	if _, err := m.BatchUpdate(fresh, values, nil); err != nil {
 		return fmt.Errorf("write chains: %w", err)
 	}
-	t.fresh = t.fresh[:0]
 	return nil
 }
 

@@ -3,7 +3,6 @@ package ringmap
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 
@@ -87,7 +86,7 @@ func (m *memory) openSegment(i uint32) error {
 // idOf returns the id of a segment's map in the kernel, 0 if absent.
 func (m *memory) idOf(i uint32) (ebpf.MapID, error) {
 	var id uint32
-	if err := m.outer.Lookup(i, &id); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := bpf.IgnoreAbsent(m.outer.Lookup(i, &id)); err != nil {
 		return 0, err
 	}
 	return ebpf.MapID(id), nil
@@ -246,7 +245,7 @@ func (m *memory) wake() error {
 			kept = true
 			continue
 		}
-		if err := m.outer.Delete(uint32(i)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := bpf.IgnoreAbsent(m.outer.Delete(uint32(i))); err != nil {
 			return fmt.Errorf("xdp: ring memory: free a segment: %w", err)
 		}
 		m.segments[i] = nil
@@ -283,32 +282,6 @@ func (m *memory) at(p place) []uint64 {
 		return nil
 	}
 	return words[p.First:p.End()]
-}
-
-// SlotWord is a new word for a slot of a ring.
-type SlotWord struct {
-	slot uint32
-	word uint64
-}
-
-// write sets the slots of a place that no packet looks up.
-func (m *memory) write(p place, words []uint64) {
-	now := m.at(p)
-	for i, w := range words {
-		atomic.StoreUint64(&now[i], w)
-	}
-}
-
-// change sets some slots one after the other: traffic sees each either before or after
-// the change. It returns the replaced words.
-func (m *memory) change(p place, changed []SlotWord) (replaced []uint64) {
-	now := m.at(p)
-	replaced = make([]uint64, len(changed))
-	for i, c := range changed {
-		replaced[i] = now[c.slot]
-		atomic.StoreUint64(&now[c.slot], c.word)
-	}
-	return replaced
 }
 
 func (s *segment) close() error {
