@@ -148,6 +148,9 @@ func (n *Next) Slot(i int, before *Slot) Slot {
 	return s
 }
 
+// Owner returns the member that gets a slot's new flows, 0 without one.
+func (n *Next) Owner(i int) ID { return n.rings[0].owner(i) }
+
 // Always reports whether this member, and nobody else, owns a slot, now and before each
 // moment that is not known. If it also owns the slot before, and that slot names nobody
 // who was removed, then the slot does not change.

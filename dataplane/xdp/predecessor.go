@@ -3,15 +3,14 @@ package xdp
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 
 	"github.com/fairlead/fairlead/core/desired"
-	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp/attach"
 	"github.com/fairlead/fairlead/dataplane/xdp/layout2"
+	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
 	"github.com/fairlead/fairlead/internal/bpffs"
 )
 
@@ -30,8 +29,8 @@ type predecessor struct {
 // legacy is the state of a predecessor.
 type legacy interface {
 	List() ([]desired.Frontend, error)
-	// Ring returns the ring of a listed frontend: each slot's backend, and then older ones.
-	Ring(service.Key) ([][1 + ring.Depth]netip.AddrPort, error)
+	// Ring returns the ring of a listed frontend.
+	Ring(service.Key) (ringmap.AddressRing, error)
 	Close() error
 }
 

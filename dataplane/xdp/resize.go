@@ -3,13 +3,13 @@ package xdp
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp/attach"
+	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/bpfload"
 )
@@ -104,13 +104,13 @@ func openResized(pins *bpffs.Dir) (legacy, error) {
 	return resized{d}, nil
 }
 
-func (r resized) Ring(k service.Key) ([][1 + ring.Depth]netip.AddrPort, error) {
+func (r resized) Ring(k service.Key) (ringmap.AddressRing, error) {
 	h := r.programmed[k]
 	if h == nil {
 		return nil, nil
 	}
 	slots := r.rings.Slots(h.ring())
-	all := make(addressRing, len(slots))
+	all := make(ringmap.AddressRing, len(slots))
 	for i, s := range slots {
 		for j, id := range append([]ring.ID{s.First}, s.Older[:]...) {
 			all[i][j] = r.servers.addrOf(id)

@@ -33,6 +33,7 @@ type server struct {
 	maxConns uint32
 	drains   bool // accepts no new flows, even from clients with affinity
 	members  int  // number of frontends that have it
+	written  bool // not only in this process's memory
 }
 
 // serverTable is this process's copy of the servers map.
@@ -51,19 +52,19 @@ func newServerTable(max uint32, rouse func() error) serverTable {
 	}
 }
 
-// take returns a server for one more frontend, and reports whether it is new.
-func (t *serverTable) take(k serverKey) (s *server, added bool, err error) {
-	if s = t.byKey[k]; s == nil {
+// take returns a server for one more frontend.
+func (t *serverTable) take(k serverKey) (*server, error) {
+	s := t.byKey[k]
+	if s == nil {
 		id, err := t.numbers.Take()
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
-		added = true
 		s = &server{id: id, key: k}
 		t.byKey[k], t.byID[id] = s, s
 	}
 	s.members++
-	return s, added, nil
+	return s, nil
 }
 
 // release records that a frontend no longer has s, and reports whether it was the last.
@@ -102,22 +103,28 @@ func (t *serverTable) shared(addr netip.AddrPort) ring.ID {
 	return 0
 }
 
-// writeAdded writes new servers, which no ring uses yet, and invalidates the state of their
-// numbers' previous owners.
-func (d *DataPlane) writeAdded(added []*server) error {
+// writeNew writes the new servers of a frontend, which no ring uses yet, and invalidates
+// the state of their numbers' previous owners.
+func (d *DataPlane) writeNew(ms members) error {
 	t := &d.servers
-	for _, s := range added {
-		d.flows.NextOwner(s.id, t.generations[s.id]+1, t.owners)
+	for _, m := range ms {
+		if !m.written {
+			d.flows.NextOwner(m.id, t.generations[m.id]+1, t.owners)
+		}
 	}
-	for _, s := range added {
-		if err := bpf.ZeroCPUs[bpf.BalancerServerCpu](d.kernel.ServerCpu, s.id); err != nil {
+	for _, m := range ms {
+		if m.written {
+			continue
+		}
+		if err := bpf.ZeroCPUs[bpf.BalancerServerCpu](d.kernel.ServerCpu, m.id); err != nil {
 			return err
 		}
-		t.generations[s.id]++
-		d.flows.Forget(s.id)
-		if err := d.writeServer(s); err != nil {
+		t.generations[m.id]++
+		d.flows.Forget(m.id)
+		if err := d.writeServer(m.server); err != nil {
 			return err
 		}
+		m.written = true
 	}
 	return nil
 }
@@ -167,7 +174,7 @@ func (d *DataPlane) readServers() (serverTable, error) {
 			continue
 		}
 		addr := netip.AddrPortFrom(entry.FromAddr(v.Addr), netorder.Port(v.Port))
-		s := &server{id: uint32(id), key: serverKey{addr, v.Frontend}, maxConns: v.MaxConns, drains: v.Drains != 0}
+		s := &server{id: uint32(id), key: serverKey{addr, v.Frontend}, maxConns: v.MaxConns, drains: v.Drains != 0, written: true}
 		t.byID[s.id] = s
 	}
 	return t, nil

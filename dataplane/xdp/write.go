@@ -39,7 +39,7 @@ func (d *DataPlane) Upsert(f desired.Frontend) error {
 }
 
 // upsert is Upsert. past, if set, is the ring from which this one is derived.
-func (d *DataPlane) upsert(f desired.Frontend, past addressRing) error {
+func (d *DataPlane) upsert(f desired.Frontend, past ringmap.AddressRing) error {
 	if err := d.validate(f); err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (d *DataPlane) Delete(k service.Key) error {
 		return err
 	}
 	if h := d.programmed[k]; h != nil {
-		return d.apply(&change{before: h, ring: d.rings.Remove(h.ring())})
+		return d.apply(&change{before: h, after: &programmed{key: k}, removes: true, ring: d.rings.Remove(h.ring())})
 	}
 	return nil
 }
@@ -124,22 +124,11 @@ func (d *DataPlane) heal(k service.Key) error {
 
 // sameInKernel reports whether the kernel has exactly this frontend and its ring.
 func (d *DataPlane) sameInKernel(k service.Key, h *programmed) (bool, error) {
-	if h == nil {
-		if k.Range() {
-			return true, nil // an unknown range is in no entry
-		}
-		var now bpf.BalancerFrontend
-		err := d.kernel.Frontends.Lookup(entry.ToKey(k), &now)
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return true, nil
-		}
-		return false, err
-	}
-	now, err := d.entryInKernel(h)
+	now, err := d.entryInKernel(k, h)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
-		return false, nil
+		return h == nil, nil
 	}
-	if err != nil {
+	if err != nil || h == nil {
 		return false, err
 	}
 	if now.Turn, now.Ranges, now.Range = h.value.Turn, 0, 0; now != h.value {
@@ -148,13 +137,16 @@ func (d *DataPlane) sameInKernel(k service.Key, h *programmed) (bool, error) {
 	return d.rings.InKernel(h.ring())
 }
 
-// entryInKernel reads a frontend's entry.
-func (d *DataPlane) entryInKernel(h *programmed) (now bpf.BalancerFrontend, err error) {
-	err = d.kernel.Frontends.Lookup(entry.ToKey(h.key), &now)
-	if err != nil || !h.key.Range() || h.key.Whole() {
+// entryInKernel reads a frontend's entry. An unknown range is in none.
+func (d *DataPlane) entryInKernel(k service.Key, h *programmed) (now bpf.BalancerFrontend, err error) {
+	if h == nil && k.Range() {
+		return now, ebpf.ErrKeyNotExist
+	}
+	err = d.kernel.Frontends.Lookup(entry.ToKey(k), &now)
+	if err != nil || !k.Range() || k.Whole() {
 		return now, err
 	}
-	at := slices.Index(d.vips[h.key.VIP].ranges, h)
+	at := slices.Index(d.vips[k.VIP].ranges, h)
 	if at < 0 || uint32(at) >= now.Ranges {
 		return now, ebpf.ErrKeyNotExist
 	}
@@ -162,50 +154,37 @@ func (d *DataPlane) entryInKernel(h *programmed) (now bpf.BalancerFrontend, err 
 	if err := d.kernel.PortRanges.Lookup(now.Range+uint32(at), &r); err != nil {
 		return now, err
 	}
-	if r.First != h.key.Port || r.Last != h.key.Last || r.Proto != uint8(h.key.Protocol) {
+	if r.First != k.Port || r.Last != k.Last || r.Proto != uint8(k.Protocol) {
 		return now, ebpf.ErrKeyNotExist
 	}
 	return r.F, nil
-}
-
-// layout is a frontend with its numbers, not compared with what is programmed.
-type layout struct {
-	*programmed
-	rules guard.Rules
-	added []*server // servers that no frontend had
 }
 
 // change is the difference between two states of a frontend. The steps after diff only
 // carry it out.
 type change struct {
 	before     *programmed // nil for a new frontend
-	after      layout      // without programmed for a removed one
-	fresh      []member    // members that the frontend did not have before
-	entryStays bool        // nothing but members and the ring changes
-	ring       *ringmap.Plan
-}
-
-func (c *change) removes() bool { return c.after.programmed == nil }
-
-func (c *change) key() service.Key {
-	if c.removes() {
-		return c.before.key
-	}
-	return c.after.key
+	after      *programmed
+	removes    bool     // after has only a key
+	entryStays bool     // nothing but members and the ring changes
+	fresh      []member // members that the frontend did not have before
+	rules      guard.Rules
+	ring       ringmap.Plan
 }
 
 // plan computes a change. After an error nothing is taken or written.
-func (d *DataPlane) plan(f desired.Frontend, past addressRing) (*change, error) {
+func (d *DataPlane) plan(f desired.Frontend, past ringmap.AddressRing) (*change, error) {
 	before := d.programmed[f.Key]
-	l, err := d.layOut(f, before)
+	after, err := d.layOut(f, before)
+	c := diff(before, after)
+	c.rules = guard.Rules{Allow: f.Allow, Deny: f.Deny, Limits: f.Limits}
 	if err == nil {
-		c := diff(before, l)
-		if c.ring, err = d.layRing(&c, past); err == nil {
-			return &c, nil
-		}
+		err = d.layRing(c, past)
 	}
-	d.abandon(l, before)
-	return nil, err
+	if err != nil {
+		d.abandon(c)
+	}
+	return c, err
 }
 
 // noID marks a frontend without an id.
@@ -213,60 +192,57 @@ const noID = ^uint32(0)
 
 // layOut finds the numbers of a frontend and its servers. After an error it returns what
 // it has taken.
-func (d *DataPlane) layOut(f desired.Frontend, before *programmed) (layout, error) {
-	l := layout{programmed: &programmed{key: f.Key, value: entry.Of(f), ours: true}, rules: guard.Rules{Allow: f.Allow, Deny: f.Deny, Limits: f.Limits}}
-	v := &l.value
+func (d *DataPlane) layOut(f desired.Frontend, before *programmed) (after *programmed, err error) {
+	after = &programmed{key: f.Key, value: entry.Of(f), members: make(members, 0, len(f.Backends)), ours: true}
+	v := &after.value
 	if before != nil {
 		v.Id, v.Turn = before.value.Id, before.value.Turn
 		v.Flags |= entry.KeepPressure(v.Flags, before.value.Flags)
-	} else if id, err := d.ids.Take(); err != nil {
+	} else if v.Id, err = d.ids.Take(); err != nil {
 		v.Id = noID
-		return l, err
-	} else {
-		v.Id = id
+		return after, err
 	}
-	l.members = make(members, 0, len(f.Backends))
 	for _, b := range f.Backends {
 		addr := netip.AddrPortFrom(b.Addr.Addr().Unmap(), b.Addr.Port())
-		s, added, err := d.servers.take(serverKey{addr, ownerOf(*v)})
+		s, err := d.servers.take(serverKey{addr, ownerOf(*v)})
 		if err != nil {
-			return l, err
+			return after, err
 		}
-		if added {
-			l.added = append(l.added, s)
-		}
-		l.members = append(l.members, memberOf(b, s))
+		after.members = append(after.members, memberOf(b, s))
 	}
-	slices.SortFunc(l.members, func(a, b member) int { return a.key.addr.Compare(b.key.addr) })
-	return l, nil
+	slices.SortFunc(after.members, func(a, b member) int { return a.key.addr.Compare(b.key.addr) })
+	return after, nil
 }
 
-// abandon releases what a layout has taken.
-func (d *DataPlane) abandon(l layout, before *programmed) {
-	if before == nil && l.value.Id != noID {
-		d.ids.GiveBack(l.value.Id)
+// abandon releases the numbers of a failed plan.
+func (d *DataPlane) abandon(c *change) {
+	if c.before == nil && c.after.value.Id != noID {
+		d.ids.GiveBack(c.after.value.Id)
 	}
-	for _, m := range l.members {
+	for _, m := range c.after.members {
 		d.servers.release(m.server)
 	}
 }
 
-// diff compares a layout with what is programmed. It marks the members that do not change.
-func diff(before *programmed, l layout) change {
-	if before == nil {
-		for i := range l.members {
-			l.members[i].programmed = true // of a new frontend
-		}
-		return change{after: l, fresh: l.members}
+// diff compares a frontend with what is programmed, and marks the members that stay as
+// they are.
+func diff(before, after *programmed) *change {
+	c := &change{before: before, after: after, fresh: after.members}
+	if before != nil {
+		c.entryStays, c.fresh = sameEntry(before.value, after.value), nil
 	}
-	c := change{before: before, after: l, entryStays: sameEntry(before.value, l.value)}
-	for i := range l.members {
-		m := &l.members[i]
+	for i := range after.members {
+		m := &after.members[i]
+		if before == nil {
+			m.programmed = true // once the frontend is
+			continue
+		}
 		old := before.members.find(m.key.addr)
 		if old == nil || old.id != m.id {
 			c.fresh = append(c.fresh, *m)
+			continue
 		}
-		m.programmed = old != nil && old.programmed && old.id == m.id && old.weight == m.weight && old.maxConns == m.maxConns && old.since == m.since
+		m.programmed = old.programmed && old.weight == m.weight && old.maxConns == m.maxConns && old.since == m.since
 	}
 	return c
 }
@@ -279,22 +255,18 @@ func sameEntry(a, b bpf.BalancerFrontend) bool {
 
 // layRing lays out the ring of a change, if there is room for its members, too: after a
 // failed write the kernel is read again.
-func (d *DataPlane) layRing(c *change, past addressRing) (*ringmap.Plan, error) {
+func (d *DataPlane) layRing(c *change, past ringmap.AddressRing) (err error) {
 	if n := d.memberCount + len(c.fresh); n > int(d.kernel.Members.MaxEntries()) {
-		return nil, errMembers(d.kernel.Members)
+		return errMembers(d.kernel.Members)
 	}
-	q := ringmap.Request{Ring: c.after.ring(), Members: c.after.members.ring(), EntryStays: c.entryStays}
+	q := ringmap.Request{Ring: c.after.ring(), Members: c.after.members.ring(), EntryStays: c.entryStays, Past: past}
 	if h := c.before; h != nil {
-		q.Before = &ringmap.Existing{Ring: h.ring(), Members: h.members.ring(), Made: h.ours}
+		q.Before = ringmap.Existing{Ring: h.ring(), Members: h.members.ring(), Made: h.ours}
 	}
-	if past != nil {
-		q.Past = past.numbered(c.after.members)
+	if c.ring, err = d.rings.Lay(q, &d.scratch); err == nil {
+		c.after.value = c.ring.Entry
 	}
-	p, err := d.rings.Lay(q, &d.scratch)
-	if err == nil {
-		p.Locate(&c.after.value)
-	}
-	return p, err
+	return err
 }
 
 // apply carries out a change.
@@ -302,7 +274,7 @@ func (d *DataPlane) apply(c *change) error {
 	for _, step := range []func(*change) error{d.write, d.commit, d.finish} {
 		if err := step(c); err != nil {
 			d.stale = true
-			return fmt.Errorf("%s: %w", c.key(), err)
+			return fmt.Errorf("%s: %w", c.after.key, err)
 		}
 	}
 	return nil
@@ -310,7 +282,7 @@ func (d *DataPlane) apply(c *change) error {
 
 // write writes what no packet can see yet.
 func (d *DataPlane) write(c *change) error {
-	if c.removes() {
+	if c.removes {
 		return nil
 	}
 	id := c.after.value.Id
@@ -324,11 +296,11 @@ func (d *DataPlane) write(c *change) error {
 		}
 	}
 	if !c.before.guarded() {
-		if err := d.guard.Write(id, c.after.rules); err != nil {
+		if err := d.guard.Write(id, c.rules); err != nil {
 			return err
 		}
 	}
-	if err := d.writeAdded(c.after.added); err != nil {
+	if err := d.writeNew(c.after.members); err != nil {
 		return err
 	}
 	if err := c.ring.Write(d.servers.addrOf); err != nil {
@@ -338,13 +310,13 @@ func (d *DataPlane) write(c *change) error {
 		return err
 	}
 	d.memberCount += len(c.fresh)
-	d.admitNAT(c.after.programmed)
+	d.admitNAT(c.after)
 	return nil
 }
 
 // commit makes traffic see the change.
 func (d *DataPlane) commit(c *change) error {
-	vip := c.key().VIP
+	vip := c.after.key.VIP
 	before, after := d.vipChange(c)
 	if c.ring.InPlace() {
 		d.vips[vip] = after
@@ -357,7 +329,7 @@ func (d *DataPlane) commit(c *change) error {
 	switch {
 	case after.empty():
 		return d.dropVIP(vip, before)
-	case c.key().Range() || before.empty():
+	case c.after.key.Range() || before.empty():
 		return d.putVIP(vip, before, after)
 	}
 	d.vips[vip] = after
@@ -366,29 +338,29 @@ func (d *DataPlane) commit(c *change) error {
 
 // vipChange returns the VIP of a frontend before and after a change.
 func (d *DataPlane) vipChange(c *change) (before, after *vip) {
-	if before = d.vips[c.key().VIP]; before == nil {
+	if before = d.vips[c.after.key.VIP]; before == nil {
 		before = &vip{}
 	}
-	if c.removes() {
+	if c.removes {
 		return before, before.without(c.before.key)
 	}
-	return before, before.with(c.after.programmed, c.before == nil)
+	return before, before.with(c.after, c.before == nil)
 }
 
 // commitEntry writes or deletes the entry of a frontend that has its own. After the
 // deletion nothing refers to the rest.
 func (d *DataPlane) commitEntry(c *change) error {
-	k := entry.ToKey(c.key())
-	if c.removes() {
-		if c.key().Range() {
+	k := entry.ToKey(c.after.key)
+	if c.removes {
+		if c.after.key.Range() {
 			return nil
 		}
 		return bpf.IgnoreAbsent(d.kernel.Frontends.Delete(k))
 	}
-	if err := d.countNAT(c.after.programmed, 1); err != nil || c.key().Range() {
+	if err := d.countNAT(c.after, 1); err != nil || c.after.key.Range() {
 		return err
 	}
-	c.after.value.Turn = d.turnOf(c.key())
+	c.after.value.Turn = d.turnOf(c.after.key)
 	if err := d.kernel.Frontends.Put(k, c.after.value); err != nil {
 		return fmt.Errorf("write frontend: %w", err)
 	}
@@ -397,14 +369,16 @@ func (d *DataPlane) commitEntry(c *change) error {
 
 // finish records what traffic already sees, and releases what it no longer sees.
 func (d *DataPlane) finish(c *change) error {
-	if d.programmed[c.key()] = c.after.programmed; c.removes() {
-		delete(d.programmed, c.key())
+	if d.programmed[c.after.key] = c.after; c.removes {
+		delete(d.programmed, c.after.key)
 	}
 	if c.before == nil {
 		return nil
 	}
-	if err := d.finishGuard(c); err != nil {
-		return err
+	if c.before.guarded() { // after a removal without rules
+		if err := d.guard.Write(c.before.value.Id, c.rules); err != nil {
+			return err
+		}
 	}
 	if err := d.finishMembers(c); err != nil {
 		return err
@@ -414,30 +388,14 @@ func (d *DataPlane) finish(c *change) error {
 			return err
 		}
 	}
-	if c.removes() {
+	if c.removes {
 		d.ids.GiveBack(c.before.value.Id)
-		return d.releaseMembers(c.before, nil)
 	}
 	return d.releaseMembers(c.before, c.after.members)
 }
 
-// finishGuard changes or removes the guard of a frontend that had one.
-func (d *DataPlane) finishGuard(c *change) error {
-	switch id := c.before.value.Id; {
-	case !c.before.guarded():
-		return nil
-	case c.removes():
-		return d.guard.Clear(id)
-	default:
-		return d.guard.Write(id, c.after.rules)
-	}
-}
-
 // finishMembers stores the members that are new or have changed.
 func (d *DataPlane) finishMembers(c *change) error {
-	if c.removes() {
-		return nil
-	}
 	var changed []member
 	for i := range c.after.members {
 		m := &c.after.members[i]

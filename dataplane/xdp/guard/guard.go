@@ -51,11 +51,6 @@ func (g Guard) Write(id uint32, r Rules) error {
 	return nil
 }
 
-// Clear removes what Write wrote. Absent entries are not an error.
-func (g Guard) Clear(id uint32) error {
-	return errors.Join(bpf.IgnoreAbsent(g.maps.GuardRanges.Delete(id)), bpf.IgnoreAbsent(g.maps.GuardLimits.Delete(id)))
-}
-
 // Read returns what is programmed, with the ranges in their original order.
 func (g Guard) Read(id uint32) (r Rules, err error) {
 	var l bpf.BalancerGuardLimits

@@ -47,7 +47,7 @@ func (r Ring) place() place {
 	return place{r.Entry.Segment, alloc.Extent{First: r.Entry.Slot, N: r.Entry.Slots}}
 }
 
-func (r Ring) chained() bool { return entry.HasChains(r.Entry) }
+func (r Ring) chained() bool { return entry.HasChains(r.Entry) && !entry.HasWeights(r.Entry) }
 
 // Open maps the kernel's memory, with no ring in it. It may be called again.
 func (r *Rings) Open() error { return r.memory.open() }
@@ -159,15 +159,15 @@ func (r *Rings) Slots(of Ring) []ring.Slot {
 	words := r.words(of)
 	slots := make([]ring.Slot, len(words))
 	for i, w := range words {
-		slots[i] = r.slotOf(of, w)
+		slots[i] = r.slotOf(w, of.chained())
 	}
 	return slots
 }
 
 // slotOf decodes a word of a ring.
-func (r *Rings) slotOf(of Ring, w uint64) ring.Slot {
+func (r *Rings) slotOf(w uint64, chained bool) ring.Slot {
 	s := ring.Slot{First: firstOf(w)}
-	if n := chainOf(w); n != 0 && of.chained() {
+	if n := chainOf(w); n != 0 && chained {
 		s.Older = older(r.chains.of(n), s.First)
 	}
 	return s
@@ -182,11 +182,4 @@ func older(owners chainOwners, first ring.ID) chainOwners {
 		}
 	}
 	return owners
-}
-
-// releaseChain releases the chain of a slot that had this word.
-func (r *Rings) releaseChain(of Ring, w uint64) {
-	if of.chained() {
-		r.chains.release(chainOf(w))
-	}
 }
