@@ -316,10 +316,17 @@ func (d *DataPlane) write(c *change) error {
 
 // commit makes traffic see the change.
 func (d *DataPlane) commit(c *change) error {
-	vip := c.after.key.VIP
-	before, after := d.vipChange(c)
+	k := c.after.key
+	before := d.vips[k.VIP]
+	if before == nil {
+		before = &vip{}
+	}
+	after := before.without(k)
+	if !c.removes {
+		after = before.with(c.after, c.before == nil)
+	}
 	if c.ring.InPlace() {
-		d.vips[vip] = after
+		d.vips[k.VIP] = after
 		c.ring.Commit()
 		return nil
 	}
@@ -328,37 +335,23 @@ func (d *DataPlane) commit(c *change) error {
 	}
 	switch {
 	case after.empty():
-		return d.dropVIP(vip, before)
-	case c.after.key.Range() || before.empty():
-		return d.putVIP(vip, before, after)
+		return d.dropVIP(k.VIP, before)
+	case k.Range() || before.empty():
+		return d.putVIP(k.VIP, before, after)
 	}
-	d.vips[vip] = after
+	d.vips[k.VIP] = after
 	return nil
-}
-
-// vipChange returns the VIP of a frontend before and after a change.
-func (d *DataPlane) vipChange(c *change) (before, after *vip) {
-	if before = d.vips[c.after.key.VIP]; before == nil {
-		before = &vip{}
-	}
-	if c.removes {
-		return before, before.without(c.before.key)
-	}
-	return before, before.with(c.after, c.before == nil)
 }
 
 // commitEntry writes or deletes the entry of a frontend that has its own. After the
 // deletion nothing refers to the rest.
 func (d *DataPlane) commitEntry(c *change) error {
 	k := entry.ToKey(c.after.key)
-	if c.removes {
-		if c.after.key.Range() {
-			return nil
-		}
-		return bpf.IgnoreAbsent(d.kernel.Frontends.Delete(k))
-	}
 	if err := d.countNAT(c.after, 1); err != nil || c.after.key.Range() {
 		return err
+	}
+	if c.removes {
+		return bpf.IgnoreAbsent(d.kernel.Frontends.Delete(k))
 	}
 	c.after.value.Turn = d.turnOf(c.after.key)
 	if err := d.kernel.Frontends.Put(k, c.after.value); err != nil {

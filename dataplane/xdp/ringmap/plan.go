@@ -124,83 +124,70 @@ func (p *Plan) Finish() {
 // content computes the slots of a ring.
 type content struct {
 	size    int
-	slot    func(i int) ring.Slot
+	slots   []ring.Slot              // of a scheduler that does not hash; else
+	next    *ring.Next               // the ring
+	before  func(slot int) ring.Slot // that follows this one, nil without one.
+	now     []uint64                 // The latter's words, if its numbers are the same
+	left    bool                     // and members of it may have left.
 	chained bool
-	next    *ring.Next         // of a scheduler that hashes
-	now     []uint64           // the ring that it follows, if that has the same numbers
-	quick   bool               // it follows now, or none
-	follows bool               // it follows the ring in place, with the same numbers
-	allStay bool               // and all its members
 	weights map[ring.ID]uint32 // if slots contain weights
 }
 
 func (r *Rings) content(q *Request) (c content, err error) {
+	c.chained = q.chained()
 	if !entry.HasHistory(q.Entry) {
-		slots, err := r.builder.For(entry.Scheduler(q.Entry.Scheduler), nil, 0, q.Members, nil)
-		return content{size: len(slots), slot: func(i int) ring.Slot { return slots[i] }, chained: q.chained(), weights: weights(q)}, err
+		c.slots, err = r.builder.For(entry.Scheduler(q.Entry.Scheduler), nil, 0, q.Members, nil)
+		c.size = len(c.slots)
+		if entry.HasWeights(q.Entry) {
+			c.weights = make(map[ring.ID]uint32, len(q.Members))
+			for _, m := range q.Members {
+				c.weights[m.ID] = m.Weight
+			}
+		}
+		return c, err
 	}
-	to, allStay := renumbering(q.Before.Members, q.Members)
-	c = content{size: int(q.Entry.RingSize), chained: q.chained(), allStay: allStay}
-	c.follows = q.Past == nil && to == nil && r.fits(q, c.size)
+	c.size = int(q.Entry.RingSize)
+	c.before, c.now = r.previous(q, c.size)
 	var known []ring.Member
-	if c.follows && q.Before.Made && r.Lacking() == 0 { // else slots have incomplete chains
+	if c.now != nil && r.fits(q, c.size) && q.Before.Made && r.Lacking() == 0 { // else slots have incomplete chains
 		known = q.Before.Members
 	}
-	before := r.previous(q, c.size, to)
-	next, err := r.builder.Next(c.size, q.Members, known, before != nil)
-	if q.Past == nil && to == nil && before != nil {
-		c.now = r.words(q.Before.Ring)
-	}
-	c.quick = before == nil || c.now != nil
-	c.next, c.slot = next, func(i int) ring.Slot {
-		if before == nil {
-			return next.Slot(i, nil)
-		}
-		s := before(i)
-		return next.Slot(i, &s)
+	if c.next, err = r.builder.Next(c.size, q.Members, known, c.before != nil); err == nil {
+		c.left = slices.ContainsFunc(q.Before.Members, func(m ring.Member) bool { return !c.next.Has(m.ID) })
 	}
 	return c, err
 }
 
-// weights returns the weights of members, if slots contain them.
-func weights(q *Request) map[ring.ID]uint32 {
-	if !entry.HasWeights(q.Entry) {
-		return nil
-	}
-	all := make(map[ring.ID]uint32, len(q.Members))
-	for _, m := range q.Members {
-		all[m.ID] = m.Weight
-	}
-	return all
-}
-
-// previous returns the ring from which the next one is derived, with its numbers. It is
-// nil without one of the same size.
-func (r *Rings) previous(q *Request, size int, to map[ring.ID]ring.ID) func(int) ring.Slot {
+// previous returns the slots of the ring from which the next one is derived, with its
+// numbers, nil without one of the same size; and the words, if they have the same numbers.
+func (r *Rings) previous(q *Request, size int) (slots func(int) ring.Slot, now []uint64) {
 	if past := q.Past; past != nil {
 		if len(past) != size {
-			return nil
+			return nil, nil
 		}
 		numbers := make(map[netip.AddrPort]ring.ID, len(q.Members))
 		for _, m := range q.Members {
 			numbers[m.Addr] = m.ID
 		}
-		return func(i int) ring.Slot { return numbered(past[i], numbers) }
+		return func(i int) ring.Slot { return numbered(past[i], numbers) }, nil
 	}
-	before, now := q.Before.Ring, r.words(q.Before.Ring)
-	if !entry.HasHistory(before.Entry) || len(now) != size {
-		return nil
+	before, chained := r.words(q.Before.Ring), q.Before.chained()
+	if !entry.HasHistory(q.Before.Entry) || len(before) != size {
+		return nil, nil
 	}
-	chained := before.chained()
+	to := renumbering(q.Before.Members, q.Members)
+	if to == nil {
+		now = before
+	}
 	return func(i int) ring.Slot {
-		s := r.slotOf(now[i], chained)
+		s := r.slotOf(before[i], chained)
 		if to == nil {
 			return s
 		}
 		owners := [1 + ring.Depth]ring.ID{s.First}
 		copy(owners[1:], s.Older[:])
 		return numbered(owners, to)
-	}
+	}, now
 }
 
 // numbered returns a slot with the numbers of its owners, without former members.
@@ -215,9 +202,8 @@ func numbered[Owner comparable](owners [1 + ring.Depth]Owner, to map[Owner]ring.
 	return s
 }
 
-// renumbering returns the new numbers of members, nil if all that stay retain theirs. It
-// reports whether all of them stay.
-func renumbering(before, after []ring.Member) (to map[ring.ID]ring.ID, allStay bool) {
+// renumbering returns the new numbers of members, nil if all that stay retain theirs.
+func renumbering(before, after []ring.Member) (to map[ring.ID]ring.ID) {
 	now := func(m ring.Member) ring.ID {
 		at, stays := slices.BinarySearchFunc(after, m, func(a, b ring.Member) int { return a.Addr.Compare(b.Addr) })
 		if !stays {
@@ -225,19 +211,34 @@ func renumbering(before, after []ring.Member) (to map[ring.ID]ring.ID, allStay b
 		}
 		return after[at].ID
 	}
-	same, allStay := true, true
-	for _, m := range before {
-		id := now(m)
-		same, allStay = same && (id == m.ID || id == 0), allStay && id != 0
-	}
-	if same {
-		return nil, allStay
+	if !slices.ContainsFunc(before, func(m ring.Member) bool { return now(m) != 0 && now(m) != m.ID }) {
+		return nil
 	}
 	to = make(map[ring.ID]ring.ID, len(before))
 	for _, m := range before {
 		to[m.ID] = now(m)
 	}
-	return to, allStay
+	return to
+}
+
+// only returns a slot's owner, and reports whether it is known to be the only one ever.
+func (c *content) only(i int) (ring.ID, bool) {
+	if c.next == nil || c.before != nil && c.now == nil {
+		return 0, false
+	}
+	id := c.next.Owner(i)
+	return id, (c.now == nil || c.now[i] == word(id, 0)) && c.next.Always(i, id)
+}
+
+func (c *content) slot(i int) ring.Slot {
+	switch {
+	case c.next == nil:
+		return c.slots[i]
+	case c.before == nil:
+		return c.next.Slot(i, nil)
+	}
+	before := c.before(i)
+	return c.next.Slot(i, &before)
 }
 
 // encode returns the word of a slot. It takes a chain for it.
@@ -253,33 +254,16 @@ func (p *Plan) encode(c *content, s *ring.Slot) uint64 {
 	return word(s.First, p.rings.chains.take(owners, &p.fresh))
 }
 
-// same reports whether a word is that of a slot.
-func (p *Plan) same(c *content, s *ring.Slot, w uint64) bool {
-	if !c.chained {
-		return w == word(s.First, c.weights[s.First])
-	}
-	return *s == p.rings.slotOf(w, true)
-}
-
-// only returns a slot's owner, and reports whether it is known to be the only one ever.
-func (c *content) only(i int) (ring.ID, bool) {
-	if !c.quick {
-		return 0, false
-	}
-	id := c.next.Owner(i)
-	return id, (c.now == nil || c.now[i] == word(id, 0)) && c.next.Always(i, id)
-}
-
 // fill encodes the whole ring.
 func (p *Plan) fill(c content) {
 	p.words = slices.Grow(p.words, c.size)[:c.size]
 	for i := range p.words {
 		if id, only := c.only(i); only {
 			p.words[i] = word(id, 0)
-			continue
+		} else {
+			slot := c.slot(i)
+			p.words[i] = p.encode(&c, &slot)
 		}
-		slot := c.slot(i)
-		p.words[i] = p.encode(&c, &slot)
 	}
 }
 
@@ -321,15 +305,22 @@ func (p *Plan) change(c content) {
 // else. Nearly all slots are only checked, and stay the same.
 func (p *Plan) differing(all []movedSlot, c *content, now []uint64, from int) []movedSlot {
 	var kept func(chain uint32) bool
-	if c.follows && c.chained && !c.allStay {
+	if c.chained && c.now != nil && c.left {
 		kept = p.rings.chains.whole(c.next.Has)
 	}
 	for i := from; i < len(now); i++ {
 		w := now[i]
-		if c.follows && c.next.Always(i, firstOf(w)) && (kept == nil || kept(chainOf(w))) {
+		if c.now != nil && c.next.Always(i, firstOf(w)) && (kept == nil || kept(chainOf(w))) {
 			continue
 		}
-		if s := c.slot(i); !p.same(c, &s, w) {
+		was := p.rings.slotOf(w, c.chained)
+		s := ring.Slot{}
+		if c.now != nil {
+			s = c.next.Slot(i, &was)
+		} else {
+			s = c.slot(i)
+		}
+		if c.chained && s != was || !c.chained && w != word(s.First, c.weights[s.First]) {
 			all = append(all, movedSlot{uint32(i), s})
 		}
 	}
