@@ -189,13 +189,7 @@ func TestFaults(t *testing.T) {
 			upsert(t, d, change[0])
 			oldWhere := where(t, n, d)
 
-			whole := *m
-			closed, err := whole.Clone()
-			must(t, err)
-			must(t, closed.Close())
-			*m = closed
-			failed := d.Upsert(change[1])
-			*m = whole
+			failed := broken(t, m, func() error { return d.Upsert(change[1]) })
 
 			// The second may depend on the ring before, the first does not.
 			if got := where(t, n, d); got != oldWhere && got != newWhere {
@@ -209,17 +203,62 @@ func TestFaults(t *testing.T) {
 	}
 	for name, m := range mapsOf(d) {
 		upsert(t, d, frontendBefore)
-		whole := *m
-		closed, err := whole.Clone()
-		must(t, err)
-		must(t, closed.Close())
-		*m = closed
-		d.Delete(frontendBefore.Key) // may or may not fail
-		*m = whole
+		_ = broken(t, m, func() error { return d.Delete(frontendBefore.Key) }) // may or may not fail
 		must(t, d.Delete(frontendBefore.Key))
 		if got := state(t, d); got != " VIPs 0 bits 2 servers 0 members 0 slots 0 ranges 0" {
 			t.Errorf("delete, %s broken: leaves %s", name, got)
 		}
+	}
+}
+
+// broken closes a map while do runs: every call to it then fails.
+func broken(t *testing.T, m **ebpf.Map, do func() error) error {
+	t.Helper()
+	whole := *m
+	closed, err := whole.Clone()
+	must(t, err)
+	must(t, closed.Close())
+	*m = closed
+	defer func() { *m = whole }()
+	return do()
+}
+
+// A map may fail in any single step, after the steps before have succeeded: traffic sees
+// the state before or after the change, and the next call completes it with no leftovers.
+func TestFaultsInEveryStep(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	steps := []func(*change) error{d.write, d.commit, d.finish}
+	faults := make([]int, len(steps))
+	for kind, next := range map[string]desired.Frontend{"ring": frontendAfter, "all": frontendOther} {
+		for name, m := range mapsOf(d) {
+			for at := range steps {
+				upsert(t, d, next)
+				newState, newWhere := state(t, d), where(t, n, d)
+				upsert(t, d, frontendBefore)
+				oldWhere := where(t, n, d)
+
+				c, err := d.plan(next, nil)
+				must(t, err)
+				for _, step := range steps[:at] {
+					must(t, step(c))
+				}
+				d.stale = true // as apply does after a failure, and an agent that starts
+				if err := broken(t, m, func() error { return steps[at](c) }); err != nil {
+					faults[at]++
+				}
+				if got := where(t, n, d); at == 0 && got != oldWhere || at == 2 && got != newWhere || got != oldWhere && got != newWhere {
+					t.Errorf("%s, %s broken in step %d: traffic sees neither the old nor the new:\n%s", kind, name, at, got)
+				}
+				upsert(t, d, next)
+				if got := state(t, d); got != newState {
+					t.Errorf("%s, %s broken in step %d: holds then\n %s\nwant\n %s", kind, name, at, got, newState)
+				}
+			}
+		}
+	}
+	if slices.Contains(faults, 0) {
+		t.Errorf("a step never fails: %v", faults)
 	}
 }
 

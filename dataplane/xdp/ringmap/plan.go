@@ -314,7 +314,7 @@ func (p *Plan) differing(all []movedSlot, c *content, now []uint64, from int) []
 			continue
 		}
 		was := p.rings.slotOf(w, c.chained)
-		s := ring.Slot{}
+		var s ring.Slot
 		if c.now != nil {
 			s = c.next.Slot(i, &was)
 		} else {
