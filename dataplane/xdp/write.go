@@ -229,7 +229,9 @@ func (d *DataPlane) abandon(c *change) {
 func diff(before, after *programmed) *change {
 	c := &change{before: before, after: after, fresh: after.members}
 	if before != nil {
-		c.entryStays, c.fresh = sameEntry(before.value, after.value), nil
+		moved := after.value
+		moved.Segment, moved.Slot, moved.Slots = before.value.Segment, before.value.Slot, before.value.Slots
+		c.entryStays, c.fresh = moved == before.value, nil
 	}
 	for i := range after.members {
 		m := &after.members[i]
@@ -245,12 +247,6 @@ func diff(before, after *programmed) *change {
 		m.programmed = old.programmed && old.weight == m.weight && old.maxConns == m.maxConns && old.since == m.since
 	}
 	return c
-}
-
-// sameEntry compares entries except for the locations of their rings.
-func sameEntry(a, b bpf.BalancerFrontend) bool {
-	a.Segment, a.Slot, a.Slots = b.Segment, b.Slot, b.Slots
-	return a == b
 }
 
 // layRing lays out the ring of a change, if there is room for its members, too: after a

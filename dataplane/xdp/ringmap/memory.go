@@ -86,10 +86,8 @@ func (m *memory) openSegment(i uint32) error {
 // idOf returns the id of a segment's map in the kernel, 0 if absent.
 func (m *memory) idOf(i uint32) (ebpf.MapID, error) {
 	var id uint32
-	if err := bpf.IgnoreAbsent(m.outer.Lookup(i, &id)); err != nil {
-		return 0, err
-	}
-	return ebpf.MapID(id), nil
+	err := bpf.IgnoreAbsent(m.outer.Lookup(i, &id))
+	return ebpf.MapID(id), err
 }
 
 // has reports whether a place exists for the program.

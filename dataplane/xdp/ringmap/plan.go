@@ -258,9 +258,8 @@ func (p *Plan) encode(c *content, s *ring.Slot) uint64 {
 func (p *Plan) fill(c content) {
 	p.words = slices.Grow(p.words, c.size)[:c.size]
 	for i := range p.words {
-		if id, only := c.only(i); only {
-			p.words[i] = word(id, 0)
-		} else {
+		id, only := c.only(i)
+		if p.words[i] = word(id, 0); !only {
 			slot := c.slot(i)
 			p.words[i] = p.encode(&c, &slot)
 		}
@@ -281,8 +280,7 @@ type movedSlot struct {
 
 // change encodes the slots that differ from those in place.
 func (p *Plan) change(c content) {
-	const each = 1024 // slots of a ring at least, for one goroutine
-	now, n := p.rings.words(p.Ring), min(runtime.GOMAXPROCS(0), 1+c.size/each)
+	now, n := p.rings.words(p.Ring), min(runtime.GOMAXPROCS(0), 1+c.size/1024) // a goroutine for fewer slots costs more
 	p.moved = slices.Grow(p.moved[:0], n)[:n]
 	var all sync.WaitGroup
 	for i := range n {

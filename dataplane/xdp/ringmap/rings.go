@@ -32,9 +32,7 @@ const cachedSlots = 1 << 21
 // New returns rings that are not read yet. segment is the spec of a part of the memory. grace
 // waits until no packet can still use what was released, and calls Wake.
 func New(maps *bpf.BalancerMaps, segment *ebpf.MapSpec, grace func() error) *Rings {
-	return &Rings{
-		memory: memory{outer: maps.Rings, spec: segment}, maps: maps, builder: ring.NewBuilder(cachedSlots), grace: grace,
-	}
+	return &Rings{memory: memory{outer: maps.Rings, spec: segment}, maps: maps, builder: ring.NewBuilder(cachedSlots), grace: grace}
 }
 
 // Ring is a frontend's ring: its entry says where it is, and what its slots contain.
