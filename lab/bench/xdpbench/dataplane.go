@@ -36,7 +36,7 @@ func (o DataplaneOptions) Validate() error {
 
 // meter measures the cases one after the other.
 type meter struct {
-	*network
+	*Network
 	o      DataplaneOptions
 	report *bench.Report
 }
@@ -45,7 +45,7 @@ type meter struct {
 // It must run in a sandbox. If it returns an error, the report contains what was measured
 // before.
 func MeasureDataplane(ctx context.Context, o DataplaneOptions) (*bench.Report, error) {
-	n, err := newNetwork()
+	n, err := NewNetwork("bench")
 	if err != nil {
 		return nil, fmt.Errorf("dataplane: %w", err)
 	}

@@ -391,7 +391,7 @@ func (m *meter) dsrAgent(ctx context.Context) (err error) {
 }
 
 func (m *meter) dsrCase(ctx context.Context, h *dsrAgent, c dsrCase) (err error) {
-	floor, err := floorRig(floorBare, 1, ringSize, m.eth0)
+	floor, err := FloorRig(floorBare, 1, ringSize, m.NIC)
 	if err != nil {
 		return err
 	}
