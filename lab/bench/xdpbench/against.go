@@ -131,7 +131,7 @@ func (s *scene) contender(r *Rig, turn uint64) (c contender, err error) {
 		return c, err
 	}
 	r.state.Turn = turn
-	c.run = func() (float64, error) { return r.run(s.packets()) }
+	c.run = func() (float64, error) { return r.Run(s.packets()) }
 	switch {
 	case s.both:
 		c.run, err = s.thereAndBack(r)

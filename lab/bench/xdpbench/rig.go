@@ -145,7 +145,7 @@ func fillBare(spec *ebpf.CollectionSpec) {
 		put(harnessMapBareRing, i, harnessBareSlot{Owners: [4]uint32{i % 4, (i + 1) % 4, (i + 2) % 4, (i + 3) % 4}})
 	}
 	for i := range uint32(bareServers) {
-		put(harnessMapBareServers, i, word(0xac100801+i))
+		put(harnessMapBareServers, i, word(firstBackend+i))
 	}
 }
 
@@ -164,9 +164,9 @@ func fillRings(m *ebpf.Map) error {
 
 func (r *Rig) Close() error { return errors.Join(r.harness.Close(), r.bench.Close()) }
 
-// run sends packets and returns the CPU time per packet in nanoseconds, including the
+// Run sends packets and returns the CPU time per packet in nanoseconds, including the
 // harness's own work. It must run on a pinned thread in the load balancer's namespace.
-func (r *Rig) run(packets int) (perPacket float64, err error) {
+func (r *Rig) Run(packets int) (perPacket float64, err error) {
 	if err := r.bench.Put(uint32(0), &r.state); err != nil {
 		return 0, err
 	}
