@@ -138,7 +138,9 @@ func (p *program) katran(spec *ebpf.CollectionSpec, maps katranMaps, s scenario,
 		return err
 	}
 	p.open = append(p.open, p.rig)
-	p.begun = func() (uint64, error) { return maps.missed(max(katranVIPs, s.vips)) }
+	if p.table {
+		p.begun = func() (uint64, error) { return maps.missed(max(katranVIPs, s.vips)) }
+	}
 	if !first {
 		return nil
 	}
