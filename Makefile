@@ -173,9 +173,8 @@ bench-dataplane: lab ## measure the BPF programs per packet, compared with goals
 	bin/fairlead-lab bench dataplane $(ARGS)
 
 PEER_KATRAN ?=
-PEER_LOXILB ?=
 bench-peers: lab ## measure the balancer's programs next to Katran's, built from the sources in PEER_KATRAN=DIR with clang (root)
-	bin/fairlead-lab bench peers $(if $(PEER_KATRAN),--katran $(PEER_KATRAN)) $(if $(PEER_LOXILB),--loxilb $(PEER_LOXILB)) $(ARGS)
+	bin/fairlead-lab bench peers $(if $(PEER_KATRAN),--katran $(PEER_KATRAN)) $(ARGS)
 
 bench-live: lab ## measure the balancer on live frames over a veth (root)
 	bin/fairlead-lab bench live $(ARGS)
