@@ -146,7 +146,7 @@ func memory(all ...*ebpf.Map) (sum uint64, err error) {
 		}
 		bytes, ok := info.Memlock()
 		if !ok {
-			return 0, errors.New("the kernel does not tell the memory of maps")
+			return 0, errors.New("the kernel does not report the memory of maps")
 		}
 		sum += bytes
 	}
