@@ -17,14 +17,14 @@ import (
 )
 
 // ours loads the load balancer twice: with second chance, and with a flow table.
-func (m *meter) ours(_ context.Context, s scenario, _ *xdpbench.Network) (all []*program, err error) {
+func (m *meter) ours(ctx context.Context, s scenario, _ *xdpbench.Network) (all []*program, err error) {
 	for i, survival := range []service.Survival{service.SecondChance, service.FlowTable} {
 		p := &program{name: secondChance, in: m.networks[i].Balancer, ours: true}
 		if survival == service.FlowTable {
 			p.name, p.table = flowTable, true
 		}
 		all = append(all, p)
-		if err := p.balance(m.networks[i], s, survival); err != nil {
+		if err := p.balance(ctx, m.networks[i], s, survival); err != nil {
 			return all, err
 		}
 	}
@@ -32,7 +32,7 @@ func (m *meter) ours(_ context.Context, s scenario, _ *xdpbench.Network) (all []
 }
 
 // balance opens a data plane with the frontends of a scenario.
-func (p *program) balance(n *xdpbench.Network, s scenario, survival service.Survival) error {
+func (p *program) balance(ctx context.Context, n *xdpbench.Network, s scenario, survival service.Survival) error {
 	members := s.vips * s.backends
 	c := xdp.Config{MaxFrontends: 16384, MaxBackends: 16384, MaxMembers: max(1<<16, 2*members), MaxFlows: s.size.flowTable}
 	if p.table { // which counts a backend once per frontend
@@ -45,7 +45,7 @@ func (p *program) balance(n *xdpbench.Network, s scenario, survival service.Surv
 	p.open = append(p.open, d)
 	began := time.Now()
 	for i := range s.vips {
-		if err := d.Upsert(s.frontend(i, survival, 0)); err != nil {
+		if err := errors.Join(ctx.Err(), d.Upsert(s.frontend(i, survival, 0))); err != nil {
 			return err
 		}
 	}
