@@ -169,8 +169,12 @@ bench: ## run the benchmarks and write the results to out/bench
 	mkdir -p out/bench
 	go test -run '^$$' -bench . -benchmem $(packages) | tee out/bench/go.txt
 
-bench-dataplane: lab ## measure the BPF programs per packet, compared with goals and peers (root)
+bench-dataplane: lab ## measure the BPF programs per packet, compared with goals (root)
 	bin/fairlead-lab bench dataplane $(ARGS)
+
+PEER_KATRAN ?=
+bench-peers: lab ## measure the balancer's programs next to Katran's, built from the sources in PEER_KATRAN=DIR with clang (root)
+	bin/fairlead-lab bench peers $(if $(PEER_KATRAN),--katran $(PEER_KATRAN)) $(ARGS)
 
 bench-live: lab ## measure the balancer on live frames over a veth (root)
 	bin/fairlead-lab bench live $(ARGS)

@@ -25,6 +25,7 @@ func newBenchCommand() *cobra.Command {
 		Long: `Run the experiments behind Fairlead's published figures. Each prints its table and
 writes it to a file, and exits with 1 if a goal is missed.`,
 		Example: `  fairlead-lab bench dataplane
+  fairlead-lab bench peers --katran ../katran
   fairlead-lab bench live
   fairlead-lab bench survival
   fairlead-lab bench ipvs
@@ -36,7 +37,7 @@ writes it to a file, and exits with 1 if a goal is missed.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchDataplaneCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchIPVSCommand(), newBenchKubeCommand(), newBenchRulesCommand(), newBenchECMPCommand(), newBenchCNICommand(), newBenchSimCommand(),
+	cmd.AddCommand(newBenchDataplaneCommand(), newBenchPeersCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchIPVSCommand(), newBenchKubeCommand(), newBenchRulesCommand(), newBenchECMPCommand(), newBenchCNICommand(), newBenchSimCommand(),
 		newBenchShowCommand(), newBenchServerCommand(), newBenchKubeFloorCommand(), newBenchSpeakersCommand(), newBenchCNIPeerCommand(), newBenchCNIForwardCommand())
 	return cmd
 }
@@ -173,16 +174,16 @@ func newBenchDataplaneCommand() *cobra.Command {
 	var against string
 	cmd := &cobra.Command{
 		Use:   "dataplane",
-		Short: "Measure the BPF programs per packet, compared with goals and peers",
+		Short: "Measure the BPF programs per packet, compared with goals",
 		Long: `Measure the programs of the load balancer and of the DSR agent with
 BPF_PROG_TEST_RUN, for each forwarding mode and different numbers of flows and VIPs.
 Each packet is complete and belongs to a different flow. Also measure the time to
 program a change of a backend.
 
 Each case alternates with a minimal load balancer, round by round. The result is the
-median of the ratios of all rounds, multiplied by the time that the minimal load
-balancer takes on the reference machine of the goals. Other work on this machine
-therefore increases the spread, but does not bias the result.
+median of the ratios of all rounds, and goals are ratios, too. Other work on this
+machine therefore increases the spread, but does not bias the result. To compare with
+other load balancers, use "bench peers".
 
 With --against, each case alternates with the program of another build instead, on
 the same maps: an object file, a checkout, or a revision of the repository in the

@@ -51,12 +51,14 @@ type Row struct {
 	// Goal is the upper bound for Measured, or for Max if a note says so. It is absent if
 	// the figure is only there for comparison.
 	Goal *float64 `json:"goal,omitempty"`
+	// LowerBound reports that Goal is the lower bound for Measured.
+	LowerBound bool `json:"lowerBound,omitempty"`
 	// Met reports whether this run reached the goal.
 	Met *bool `json:"met,omitempty"`
 	// Mean is the estimated mean, if the runs are a sample of a larger population.
 	Mean *verdict.Estimate `json:"mean,omitempty"`
-	// Raw is what was measured. If Over is not empty, Measured is Raw scaled by the first
-	// ratio in Over. Over has one ratio for each floor measured with the case.
+	// Raw is what was measured, if Measured is a ratio. Over has one ratio for each floor
+	// measured with the case.
 	Raw  *Spread `json:"raw,omitempty"`
 	Over []Ratio `json:"over,omitempty"`
 }
@@ -86,6 +88,13 @@ func Machine() string {
 func (r Row) AtMost(goal float64) Row {
 	met := r.Measured <= goal
 	r.Goal, r.Met = &goal, &met
+	return r
+}
+
+// AtLeast sets a lower bound for Measured as the goal.
+func (r Row) AtLeast(goal float64) Row {
+	met := r.Measured >= goal
+	r.Goal, r.Met, r.LowerBound = &goal, &met, true
 	return r
 }
 
@@ -223,6 +232,9 @@ func (r *Report) WriteTable(out io.Writer) error {
 func (r Row) comparison() (goal, met, peer string) {
 	if r.Goal != nil {
 		goal, met = "<= "+r.figure(*r.Goal), "no"
+		if r.LowerBound {
+			goal = ">= " + r.figure(*r.Goal)
+		}
 		if *r.Met {
 			met = "yes"
 		}
@@ -233,12 +245,12 @@ func (r Row) comparison() (goal, met, peer string) {
 	return goal, met, peer
 }
 
-// unitTimes is the unit of a row that contains a ratio.
-const unitTimes = "x"
+// UnitTimes is the unit of a row that contains a ratio.
+const UnitTimes = "x"
 
 // figure formats a number in the row's unit. Ratios get three decimals.
 func (r Row) figure(f float64) string {
-	if r.Unit == unitTimes {
+	if r.Unit == UnitTimes {
 		return strconv.FormatFloat(f, 'f', 3, 64)
 	}
 	return figure(f)

@@ -140,8 +140,8 @@ func TestRatiosAreOfRounds(t *testing.T) {
 	if want := (Spread{Median: 62, Min: 60, Max: 120, Low: 61, High: 90}); r.Raw != want {
 		t.Errorf("the floor's own %+v, want %+v", r.Raw, want)
 	}
-	row := Scaled("case", "ns", of, 36, r).AtMost(71)
-	if row.Measured != 72 || row.Min != 72 || row.Max != 72 || *row.Met || row.Raw.Median != 124 {
+	row := OverFloor("case", UnitTimes, of, r).AtMost(1.9)
+	if row.Measured != 2 || row.Min != 2 || row.Max != 2 || *row.Met || row.Raw.Median != 124 {
 		t.Errorf("%+v", row)
 	}
 }
@@ -150,7 +150,8 @@ func TestPairedTable(t *testing.T) {
 	var out strings.Builder
 	floor, of := []float64{50, 50, 50, 50, 50}, []float64{60, 70, 75, 80, 100}
 	r := &Report{Rows: []Row{
-		Scaled("paired", "ns", of, 36, RatioTo("bare", of, floor), RatioTo("large", of, []float64{75, 75, 75, 75, 75})).AtMost(55).ComparedWith("Katran", 73),
+		OverFloor("paired", UnitTimes, of, RatioTo("bare", of, floor), RatioTo("large", of, []float64{75, 75, 75, 75, 75})).AtMost(1.6),
+		TimesFaster("faster", "peer", of, []float64{120, 140, 150, 160, 210}).AtLeast(2.5),
 		Plain("several", "ms", 1, 2, 3, 4, 5),
 		Plain("one", "s", 6.5).AtMost(6),
 	}}
@@ -158,10 +159,11 @@ func TestPairedTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"CASE     HERE  / FLOOR  HALF WITHIN  SCALED  GOAL   MET  PEER       ALSO",
-		"paired   75    1.50     1.40-1.60    54      <= 55  yes  Katran 73  1.00 x large (75)",
-		"several                 2-4          3 ms                           ",
-		"one                                  6.5 s   <= 6   no              ",
+		"CASE     MEASURED  WITHIN       HERE  GOAL      MET  PEER      FLOORS",
+		"paired   1.500 x   1.400-1.600  75    <= 1.600  yes            1.50 x bare (50), 1.00 x large (75)",
+		"faster   2.000 x   2.000-2.100  75    >= 2.500  no   peer 150  ",
+		"several  3 ms      2-4                                         ",
+		"one      6.5 s                        <= 6      no             ",
 	}
 	if got := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"); !slices.Equal(got, want) {
 		t.Errorf("\n got %q\nwant %q", got, want)

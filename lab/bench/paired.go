@@ -28,10 +28,6 @@ func SpreadOf(all []float64) Spread {
 	return Spread{Median: s[len(s)/2], Min: s[0], Max: s[len(s)-1], Low: at(1), High: at(3)}
 }
 
-func (s Spread) times(by float64) Spread {
-	return Spread{Median: s.Median * by, Min: s.Min * by, Max: s.Max * by, Low: s.Low * by, High: s.High * by}
-}
-
 // Ratio compares a case with a floor, the cheapest that any program can be. Both are
 // measured in every round, one right after the other, and each round yields a ratio. A
 // change of the CPU's clock rate therefore affects both.
@@ -51,10 +47,10 @@ func RatioTo(floor string, of, to []float64) Ratio {
 	return Ratio{Floor: floor, Raw: SpreadOf(to), Times: SpreadOf(ratios)}
 }
 
-// Scaled returns the row of a case, scaled to a machine on which the first floor takes
-// there: the ratios to that floor times there.
-func Scaled(name, unit string, raw []float64, there float64, over ...Ratio) Row {
-	s, r := over[0].Times.times(there), SpreadOf(raw)
+// OverFloor returns the row of a case whose measured figure is its ratio to the first
+// floor.
+func OverFloor(name, unit string, raw []float64, over ...Ratio) Row {
+	s, r := over[0].Times, SpreadOf(raw)
 	return Row{
 		Case: name, Measured: s.Median, Unit: unit, Min: s.Min, Max: s.Max, Runs: len(raw), Raw: &r, Over: over,
 	}
@@ -68,9 +64,20 @@ func Compared(name, unit, before string, now, then, ratios []float64) Row {
 	low, high := medianInterval(ratios)
 	r := SpreadOf(now)
 	row := Row{
-		Case: name, Measured: SpreadOf(ratios).Median, Unit: unitTimes, Min: low, Max: high, Runs: len(ratios), Raw: &r,
+		Case: name, Measured: SpreadOf(ratios).Median, Unit: UnitTimes, Min: low, Max: high, Runs: len(ratios), Raw: &r,
 	}
 	return row.ComparedWith(before+", "+unit, SpreadOf(then).Median)
+}
+
+// TimesFaster returns the row of a case that alternated with a peer's program. Measured is
+// the median of the rounds' ratios, the peer's figure divided by ours: the larger, the
+// better. Min and Max are its 95 % confidence interval.
+func TimesFaster(name, peer string, ours, theirs []float64) Row {
+	ratios := make([]float64, len(ours))
+	for i := range ours {
+		ratios[i] = theirs[i] / ours[i]
+	}
+	return Compared(name, "", "", ours, theirs, ratios).ComparedWith(peer, SpreadOf(theirs).Median)
 }
 
 // medianInterval returns a confidence interval of at least 95 % for the median of the
@@ -112,32 +119,37 @@ func Estimated(name, unit string, all ...float64) Row {
 	return row
 }
 
-// writePaired prints one line per row: the figure measured here, the ratio to its floor
-// with the quartiles of the rounds, and the scaled figure, or the measured one if there
-// is no floor. The last column contains other floors it was compared with.
+// writePaired prints one line per row: the measured figure with what half of the rounds
+// are within (for a comparison with a peer: its confidence interval), the figure here from
+// which a ratio was computed, the goal, the peer's figure, and the ratios to floors.
 func (r *Report) writePaired(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "CASE\tHERE\t/ FLOOR\tHALF WITHIN\tSCALED\tGOAL\tMET\tPEER\tALSO")
+	fmt.Fprintln(w, "CASE\tMEASURED\tWITHIN\tHERE\tGOAL\tMET\tPEER\tFLOORS")
 	for _, row := range r.Rows {
-		here, times, within := "", "", ""
-		var also []string
-		for i, over := range row.Over {
-			if i == 0 {
-				here = figure(row.Raw.Median)
-				times, within = fmt.Sprintf("%.2f", over.Times.Median), fmt.Sprintf("%.2f-%.2f", over.Times.Low, over.Times.High)
-				continue
-			}
-			also = append(also, fmt.Sprintf("%.2f x %s (%s)", over.Times.Median, over.Floor, figure(over.Raw.Median)))
-		}
-		measured := figure(row.Measured)
-		if len(row.Over) == 0 {
-			measured += " " + row.Unit
-			if row.Raw != nil && row.Runs > 1 {
-				within = figure(row.Raw.Low) + "-" + figure(row.Raw.High)
-			}
-		}
 		goal, met, peer := row.comparison()
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Case, here, times, within, measured, goal, met, peer, strings.Join(also, ", "))
+		here := ""
+		if row.Raw != nil && row.Raw.Median != row.Measured {
+			here = figure(row.Raw.Median)
+		}
+		var floors []string
+		for _, over := range row.Over {
+			floors = append(floors, fmt.Sprintf("%.2f x %s (%s)", over.Times.Median, over.Floor, figure(over.Raw.Median)))
+		}
+		fmt.Fprintf(w, "%s\t%s %s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Case, row.figure(row.Measured), row.Unit, row.within(), here, goal, met, peer, strings.Join(floors, ", "))
 	}
 	return w.Flush()
+}
+
+// within formats the spread of the measured figure.
+func (r Row) within() string {
+	low, high := r.Min, r.Max
+	switch {
+	case r.Runs < 2 || r.Raw == nil:
+		return ""
+	case r.Raw.Median == r.Measured:
+		low, high = r.Raw.Low, r.Raw.High
+	case len(r.Over) > 0 && r.Over[0].Times.Median == r.Measured:
+		low, high = r.Over[0].Times.Low, r.Over[0].Times.High
+	}
+	return r.figure(low) + "-" + r.figure(high)
 }

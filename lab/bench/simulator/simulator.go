@@ -153,7 +153,7 @@ func row(clock lvs.Clock, servers int, goal float64, took map[string][]float64) 
 	if len(took[peer]) == 0 {
 		return bench.Plain(name, "ms", raw...)
 	}
-	return bench.Scaled(name, "of "+peer+"'s time", raw, 1, bench.RatioTo(peer, raw, took[peer])).AtMost(goal)
+	return bench.OverFloor(name, "of "+peer+"'s time", raw, bench.RatioTo(peer, raw, took[peer])).AtMost(goal)
 }
 
 // ours simulates seconds of load, and returns the CPU time in milliseconds and the number

@@ -90,11 +90,11 @@ func (m *meter) compareProgram(ctx context.Context, s subject, i int, name strin
 	if err := sc.contend(); err != nil {
 		return err
 	}
-	if err := m.balancer.Do(sc.warm); err != nil {
+	if err := m.Balancer.Do(sc.warm); err != nil {
 		return err
 	}
-	return m.compare(ctx, m.balancer, name, func() (both [2]contender, close func() error, err error) {
-		now, err := balancerRig(sc.under, m.eth0)
+	return m.compare(ctx, m.Balancer, name, func() (both [2]contender, close func() error, err error) {
+		now, err := BalancerRig(sc.under, m.NIC)
 		if err != nil {
 			return both, nil, err
 		}
@@ -103,7 +103,7 @@ func (m *meter) compareProgram(ctx context.Context, s subject, i int, name strin
 			return both, nil, errors.Join(err, now.Close())
 		}
 		close = func() error { return errors.Join(now.Close(), before.Close()) }
-		for j, r := range []*rig{before, now} {
+		for j, r := range []*Rig{before, now} {
 			if both[j], err = sc.contender(r, uint64(j)<<30+sc.turn); err != nil {
 				return both, nil, errors.Join(err, close())
 			}
@@ -113,12 +113,12 @@ func (m *meter) compareProgram(ctx context.Context, s subject, i int, name strin
 	})
 }
 
-func otherRig(s *scene, b *Build) (*rig, error) {
+func otherRig(s *scene, b *Build) (*Rig, error) {
 	spec, pins, err := s.under.ProgramsOf(bytes.NewReader(b.Balancer))
 	if err != nil {
 		return nil, err
 	}
-	r, err := rigOf(spec, pins, s.eth0)
+	r, err := rigOf(spec, pins, s.NIC)
 	if err != nil {
 		return nil, fmt.Errorf("%s: its maps are not this version's: %w", b.Name, err)
 	}
@@ -126,12 +126,12 @@ func otherRig(s *scene, b *Build) (*rig, error) {
 }
 
 // contender sends the subject's packets through a rig, starting at the given turn.
-func (s *scene) contender(r *rig, turn uint64) (c contender, err error) {
+func (s *scene) contender(r *Rig, turn uint64) (c contender, err error) {
 	if r.state, err = s.subject.state(s.load); err != nil {
 		return c, err
 	}
 	r.state.Turn = turn
-	c.run = func() (float64, error) { return r.run(s.packets()) }
+	c.run = func() (float64, error) { return r.Run(s.packets()) }
 	switch {
 	case s.both:
 		c.run, err = s.thereAndBack(r)
@@ -150,7 +150,7 @@ func (m *meter) compare(ctx context.Context, in *netns.NS, name string, load fun
 		if err != nil {
 			return err
 		}
-		few := &meter{m.network, m.o, nil}
+		few := &meter{m.Network, m.o, nil}
 		few.o.Rounds = roundsALoad + 1
 		took, err := few.rounds(ctx, in, both[:])
 		if err := errors.Join(err, close()); err != nil {

@@ -79,13 +79,13 @@ func attacked() []subject {
 
 // attackedRig runs the program "attacked" of bpf/bench/harness.c.
 type attackedRig struct {
-	*rig
+	*Rig
 	attacks *ebpf.Map
 	steps   *ebpf.Map // may be nil; the kernel empties it when it is closed
 }
 
 func (r *attackedRig) Close() error {
-	return errors.Join(r.rig.Close(), r.attacks.Close(), r.steps.Close())
+	return errors.Join(r.Rig.Close(), r.attacks.Close(), r.steps.Close())
 }
 
 func newAttackedRig(spec *ebpf.CollectionSpec, program *ebpf.ProgramSpec, opts ebpf.CollectionOptions, nic int) (r *attackedRig, err error) {
@@ -109,7 +109,7 @@ func newAttackedRig(spec *ebpf.CollectionSpec, program *ebpf.ProgramSpec, opts e
 	if err := spec.LoadAndAssign(into, &opts); err != nil {
 		return nil, fmt.Errorf("%s: %+v", program.Name, err)
 	}
-	return &attackedRig{&rig{harness: out.Attacked, bench: out.Bench, nic: uint32(nic)}, out.Attacks, out.Steps}, nil
+	return &attackedRig{&Rig{harness: out.Attacked, bench: out.Bench, nic: uint32(nic)}, out.Attacks, out.Steps}, nil
 }
 
 // send sends packets of the flows, alternating with bursts of the attack if on is set,
@@ -161,7 +161,7 @@ func (m *meter) attack(ctx context.Context, s subject, a attack, name string) (e
 	if err != nil {
 		return err
 	}
-	if err := m.balancer.Do(func() error { return sc.establish(r) }); err != nil {
+	if err := m.Balancer.Do(func() error { return sc.establish(r) }); err != nil {
 		return err
 	}
 	if a.protected { // after the flows are established
@@ -176,7 +176,7 @@ func (m *meter) attack(ctx context.Context, s subject, a attack, name string) (e
 		return err
 	}
 	r.state.Verdicts = [8]uint64{}
-	took, err := m.rounds(ctx, m.balancer, []contender{
+	took, err := m.rounds(ctx, m.Balancer, []contender{
 		{"harness", func() (float64, error) { return floor.send(sc.packets(), 0) }},
 		{"without", func() (float64, error) { return r.send(sc.packets(), 0) }},
 		{"attacked", func() (float64, error) { return r.send(sc.packets(), 1) }},
@@ -198,7 +198,7 @@ func (m *meter) attack(ctx context.Context, s subject, a attack, name string) (e
 // attacked opens the load balancer with one frontend, and the harness both around it and
 // around an empty program.
 func (s *scene) attacked(a attack) (r, floor *attackedRig, err error) {
-	d, err := s.network.open(xdp.Config{MaxFlows: s.flowTable})
+	d, err := s.Open(xdp.Config{MaxFlows: s.flowTable})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -214,16 +214,16 @@ func (s *scene) attacked(a attack) (r, floor *attackedRig, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err = newAttackedRig(spec, balancer.Programs["balancer"], ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: pins}}, s.eth0)
+	r, err = newAttackedRig(spec, balancer.Programs["balancer"], ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: pins}}, s.NIC)
 	if err != nil {
 		return nil, nil, err
 	}
-	s.open, s.last = append(s.open, r), r.rig
+	s.open, s.last = append(s.open, r), r.Rig
 	bare, err := loadHarness()
 	if err != nil {
 		return nil, nil, err
 	}
-	floor, err = newAttackedRig(bare, bare.Programs[harnessProgFloorTx], ebpf.CollectionOptions{}, s.eth0)
+	floor, err = newAttackedRig(bare, bare.Programs[harnessProgFloorTx], ebpf.CollectionOptions{}, s.NIC)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -271,7 +271,7 @@ func (s *scene) establish(r *attackedRig) error {
 		if _, err := r.send(s.packets(), 0); err != nil || s.method != service.FullNAT {
 			return err
 		}
-		back, err := s.answers(r.rig)
+		back, err := s.answers(r.Rig)
 		if err != nil {
 			return err
 		}

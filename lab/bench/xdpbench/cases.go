@@ -21,9 +21,10 @@ type load struct {
 // manyVIPs is the maximum number of VIPs in a load, wideRing the Maglev table size of
 // each of them, with a hundred backends.
 const (
-	manyVIPs = 10000
-	wideRing = 7253
-	firstVIP = 0x0a400001 // 10.64.0.1
+	manyVIPs     = 10000
+	wideRing     = 7253
+	firstVIP     = 0x0a400001 // 10.64.0.1
+	firstBackend = 0xac100801 // 172.16.8.1
 )
 
 var (
@@ -48,9 +49,6 @@ const (
 	floorFlows = "floor_bare_flows" // a bare load balancer with a flow table
 )
 
-// bareNS is the time of floorBare on the machine to which goals and peers' figures refer.
-const bareNS = 36
-
 // subject is what is measured: a program and its frontends.
 type subject struct {
 	name      string
@@ -71,9 +69,7 @@ type subject struct {
 	want      verdict
 	loads     []load
 	also      string    // another floor in addition to floorBare
-	goals     []float64 // in nanoseconds on a machine with bareNS, by load
-	peer      string
-	peers     []float64 // the peer's nanoseconds on that machine, by load
+	goals     []float64 // ratios to floorBare, by load
 }
 
 // verdict is the return code of a program.
@@ -107,46 +103,37 @@ func (s subject) with(name string, change func(*subject)) subject {
 	return s
 }
 
-// katran adds Katran's figures for comparison, by load.
-func (s *subject) katran(ns ...float64) { s.peer, s.peers = "Katran", ns }
-
 // goal sets one goal for all loads.
-func (s *subject) goal(ns float64) { s.goals = slices.Repeat([]float64{ns}, len(s.loads)) }
+func (s *subject) goal(times float64) { s.goals = slices.Repeat([]float64{times}, len(s.loads)) }
 
 func stateless() []subject {
 	return []subject{
 		tunnel.with("second chance", func(s *subject) {
 			s.loads = all
-			s.goal(50)
-			s.katran(73, 88, 312, 437, 1004)
+			s.goal(1.4)
 		}),
 		tunnel.with("second chance, a chain in every slot", func(s *subject) {
 			s.chain = true
-			s.goal(50)
-			s.katran(73, 437, 1004)
+			s.goal(1.4)
 		}),
 		tunnel.with("second chance", func(s *subject) {
 			s.loads, s.also = []load{broad}, floorRings
-			s.katran(356)
 		}),
 		tunnel.with("second chance, 100 servers", func(s *subject) {
 			s.servers, s.loads, s.also = 100, []load{many}, floorRings
-			s.goal(130)
-			s.katran(443)
+			s.goal(3.6)
 		}),
 		tunnel.with("not a VIP", func(s *subject) {
 			s.elsewhere, s.want = true, pass
-			s.goal(20)
-			s.katran(31)
+			s.goal(0.55)
 		}),
 		tunnel.with("GUE", func(s *subject) {
 			s.gue = true
-			s.goal(60)
-			s.katran(127)
+			s.goal(1.65)
 		}),
 		tunnel.with("GUE, a chain in every slot", func(s *subject) {
 			s.gue, s.chain = true, true
-			s.goal(60)
+			s.goal(1.65)
 		}),
 	}
 }
@@ -155,21 +142,19 @@ func stateless() []subject {
 func remembering() []subject {
 	table := tunnel.with("flow table", func(s *subject) {
 		s.scheduler, s.flowTable, s.loads, s.also = service.RoundRobin, tableSize, all, floorFlows
-		s.goals = []float64{65, 65, 140, 200, 200}
-		s.katran(73, 88, 312, 437, 1004)
+		s.goals = []float64{1.8, 1.8, 3.9, 5.5, 5.5}
 	})
 	return []subject{
 		table,
 		table.with("flow table, aged", func(s *subject) {
-			s.aged, s.loads, s.goals = true, []load{sixty, mill}, []float64{140, 200}
-			s.katran(676, 553)
+			s.aged, s.loads, s.goals = true, []load{sixty, mill}, []float64{3.9, 5.5}
 		}),
 		table.with("flow table, in a flood", func(s *subject) {
-			s.flood, s.also, s.loads, s.goals, s.peers = true, "", []load{thou}, nil, nil
+			s.flood, s.also, s.loads, s.goals = true, "", []load{thou}, nil
 		}),
 		tunnel.with("fullnat, both ways", func(s *subject) {
 			s.method, s.flowTable, s.both = service.FullNAT, tableSize, true
-			s.loads, s.goals, s.peer, s.peers = []load{one, thou}, []float64{150, 200}, "Cilium SNAT one way", []float64{333, 453}
+			s.loads, s.goals = []load{one, thou}, []float64{4.1, 5.5}
 		}),
 	}
 }

@@ -66,7 +66,7 @@ func (m *meter) changes(ctx context.Context) error {
 }
 
 func (m *meter) change(ctx context.Context, k changeKind) (err error) {
-	d, err := m.open(xdp.Config{})
+	d, err := m.Open(xdp.Config{})
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func openRing(d *xdp.DataPlane) (*ringReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	segments, err := ringSegments(pins)
+	segments, err := RingSegments(pins)
 	if err != nil {
 		return nil, err
 	}

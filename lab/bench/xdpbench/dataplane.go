@@ -36,7 +36,7 @@ func (o DataplaneOptions) Validate() error {
 
 // meter measures the cases one after the other.
 type meter struct {
-	*network
+	*Network
 	o      DataplaneOptions
 	report *bench.Report
 }
@@ -45,7 +45,7 @@ type meter struct {
 // It must run in a sandbox. If it returns an error, the report contains what was measured
 // before.
 func MeasureDataplane(ctx context.Context, o DataplaneOptions) (*bench.Report, error) {
-	n, err := newNetwork()
+	n, err := NewNetwork("bench")
 	if err != nil {
 		return nil, fmt.Errorf("dataplane: %w", err)
 	}
@@ -72,11 +72,10 @@ func MeasureDataplane(ctx context.Context, o DataplaneOptions) (*bench.Report, e
 }
 
 func (m *meter) explain() {
-	m.report.Note("here: CPU time of one pinned thread a packet, the median; every packet is complete and of its own flow; the overhead of the harness is included")
-	m.report.Note("/ floor: a case and its floors alternate in every round, and each round gives a ratio to %s at the same load, a bare stateless balancer: "+
-		"the median, and what holds the middle half of %d rounds", floorBare, m.o.Rounds)
-	m.report.Note("scaled: that ratio times the %d ns that the floor takes on the machine of the goals' and peers' figures; it decides whether a goal is met", bareNS)
-	m.report.Note("also: the ratio to a floor with as much memory, and its time here: %s has Maglev tables of the same number and size, %s a flow table of %d flows",
+	m.report.Note("here: CPU time of one pinned thread a packet, in nanoseconds, the median; every packet is complete and of its own flow; the overhead of the harness is included")
+	m.report.Note("measured: a case and its floors alternate in every round, and each round gives a ratio to %s at the same load, a bare stateless balancer: "+
+		"the median, and what holds the middle half of %d rounds; goals are ratios, too", floorBare, m.o.Rounds)
+	m.report.Note("other floors have as much memory: %s has Maglev tables of the same number and size, %s a flow table of %d flows",
 		floorRings, floorFlows, tableSize)
 	m.report.Note("in a flood: bursts of %d packets, each after as many that open a flow; only the former count, compared with the same measurement without the latter", floodBurst)
 	m.report.Note("one VIP with four servers with a Maglev table of %d slots, unless noted otherwise", ringSize)
@@ -131,14 +130,14 @@ func (m *meter) turns(ctx context.Context, all []contender, took [][]float64) er
 }
 
 // row returns the row of the last contender with its ratios to the others. The first
-// contender is the floor by which it is scaled.
+// contender is the floor to which the goal refers.
 func (m *meter) row(name string, all []contender, took [][]float64) bench.Row {
 	last := len(all) - 1
 	var over []bench.Ratio
 	for i, c := range all[:last] {
 		over = append(over, bench.RatioTo(c.name, took[last], took[i]))
 	}
-	return bench.Scaled(name, "ns/packet", took[last], bareNS, over...)
+	return bench.OverFloor(name, bench.UnitTimes, took[last], over...)
 }
 
 func closeAll[T io.Closer](all []T) error {

@@ -340,7 +340,7 @@ func dsrCases() (all []dsrCase) {
 	option := append([]byte{0x9e, 8}, dsrVIP.Addr().AsSlice()...) // OPTION4_TYPE
 	option = binary.BigEndian.AppendUint16(option, dsrVIP.Port())
 	for _, l := range []load{one, thou, sixty} {
-		known := dsrCase{name: "DSR agent, known flow, " + l.name, flows: uint32(l.flows), packet: toward(dsrVIP), tunneled: true, goal: 120}
+		known := dsrCase{name: "DSR agent, known flow, " + l.name, flows: uint32(l.flows), packet: toward(dsrVIP), tunneled: true, goal: 3.3}
 		all = append(all, known,
 			dsrCase{name: "DSR agent, answer, " + l.name, flows: uint32(l.flows), side: 1, answer: true, first: &known,
 				packet: pktgen.Packet{From: dsrPod, To: dsrClient, Protocol: "tcp", Payload: 26}})
@@ -391,7 +391,7 @@ func (m *meter) dsrAgent(ctx context.Context) (err error) {
 }
 
 func (m *meter) dsrCase(ctx context.Context, h *dsrAgent, c dsrCase) (err error) {
-	floor, err := floorRig(floorBare, 1, ringSize, m.eth0)
+	floor, err := FloorRig(floorBare, 1, ringSize, m.NIC)
 	if err != nil {
 		return err
 	}
@@ -406,7 +406,7 @@ func (m *meter) dsrCase(ctx context.Context, h *dsrAgent, c dsrCase) (err error)
 		return contender{name, func() (float64, error) { return h.run(prog, dsrPackets, want) }}
 	}
 	all := []contender{
-		{floorBare, func() (float64, error) { return floor.run(dsrPackets) }},
+		{floorBare, func() (float64, error) { return floor.Run(dsrPackets) }},
 		turn("empty", h.BenchEmpty, actUnspec), turn("store", h.BenchStore, actUnspec),
 		turn("room", h.BenchRoom, actUnspec), turn("rooms", h.BenchRooms, actUnspec),
 		{c.name, func() (float64, error) { return h.send(c) }},

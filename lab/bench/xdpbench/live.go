@@ -31,7 +31,7 @@ const (
 
 // Live is the network with the programs.
 type Live struct {
-	*network
+	*Network
 	programs liveObjects
 	sink     link.Link
 	under    io.Closer // what is attached to eth0
@@ -39,11 +39,11 @@ type Live struct {
 
 // NewLive creates the namespaces. It must run in a sandbox.
 func NewLive() (*Live, error) {
-	n, err := newNetwork()
+	n, err := NewNetwork("bench")
 	if err != nil {
 		return nil, fmt.Errorf("live: %w", err)
 	}
-	l := &Live{network: n}
+	l := &Live{Network: n}
 	if err := l.start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("live: %w", err), l.Close())
 	}
@@ -66,8 +66,8 @@ func (l *Live) Swap() error {
 	if err := l.clear(); err != nil {
 		return err
 	}
-	return l.balancer.Do(func() error {
-		at, err := link.AttachXDP(link.XDPOptions{Program: l.programs.Swap, Interface: l.eth0, Flags: link.XDPDriverMode})
+	return l.Balancer.Do(func() error {
+		at, err := link.AttachXDP(link.XDPOptions{Program: l.programs.Swap, Interface: l.NIC, Flags: link.XDPDriverMode})
 		if err == nil {
 			l.under = at
 		}
@@ -80,7 +80,7 @@ func (l *Live) Balance(f desired.Frontend) error {
 	if err := l.clear(); err != nil {
 		return err
 	}
-	d, err := l.open(xdp.Config{})
+	d, err := l.Open(xdp.Config{})
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (l *Live) Close() error {
 	if l.programs.Generate != nil {
 		errs = append(errs, l.programs.Close())
 	}
-	return errors.Join(append(errs, l.network.Close())...)
+	return errors.Join(append(errs, l.Network.Close())...)
 }
 
 // Run is the result of one run.

@@ -27,7 +27,6 @@ const (
 	ownAddr6    = "fd00::2"
 	gatewayAddr = "172.16.0.1"
 	gateway6    = "fd00::1"
-	pinDir      = "/sys/fs/bpf/bench"
 )
 
 var (
@@ -35,29 +34,35 @@ var (
 	macBalancer  = net.HardwareAddr{2, 0, 0, 0, 0, 2}
 )
 
-// network contains the two namespaces.
-type network struct {
-	generator, balancer *netns.NS
-	net0, eth0          int
+// Network contains the two namespaces, and the pins of a data plane in one of them.
+type Network struct {
+	// Balancer is the load balancer's namespace, and NIC the index of its eth0.
+	Balancer *netns.NS
+	NIC      int
+
+	name      string
+	generator *netns.NS
+	net0      int
 }
 
-// newNetwork creates the namespaces. It must run in a sandbox.
-func newNetwork() (*network, error) {
-	n := &network{}
+// NewNetwork creates the namespaces, whose names begin with name. It must run in a
+// sandbox.
+func NewNetwork(name string) (*Network, error) {
+	n := &Network{name: name}
 	if err := n.make(); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	return n, nil
 }
 
-func (n *network) make() (err error) {
-	if n.generator, err = netns.Create("generator"); err != nil {
+func (n *Network) make() (err error) {
+	if n.generator, err = netns.Create(n.name + "-generator"); err != nil {
 		return err
 	}
-	if n.balancer, err = netns.Create("balancer"); err != nil {
+	if n.Balancer, err = netns.Create(n.name + "-balancer"); err != nil {
 		return err
 	}
-	if err := n.balancer.Do(n.wire); err != nil {
+	if err := n.Balancer.Do(n.wire); err != nil {
 		return err
 	}
 	return n.generator.Do(func() error {
@@ -71,7 +76,7 @@ func (n *network) make() (err error) {
 }
 
 // wire creates the veth, in the load balancer's namespace.
-func (n *network) wire() error {
+func (n *Network) wire() error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.HardwareAddr = "eth0", macBalancer
 	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "net0", PeerHardwareAddr: macGenerator, PeerNamespace: netlink.NsFd(n.generator.FD())}
@@ -82,7 +87,7 @@ func (n *network) wire() error {
 	if err != nil {
 		return err
 	}
-	n.eth0 = eth0.Attrs().Index
+	n.NIC = eth0.Attrs().Index
 	for _, a := range []string{ownAddr + "/24", ownAddr6 + "/64"} {
 		addr, err := netlink.ParseAddr(a)
 		if err != nil {
@@ -100,7 +105,7 @@ func (n *network) wire() error {
 		if err := n.neighbor(a); err != nil {
 			return err
 		}
-		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: n.eth0, Gw: net.ParseIP(a)}); err != nil {
+		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: n.NIC, Gw: net.ParseIP(a)}); err != nil {
 			return fmt.Errorf("route by %s: %w", a, err)
 		}
 	}
@@ -108,27 +113,28 @@ func (n *network) wire() error {
 }
 
 // neighbor adds a neighbor entry that maps an address to the generator.
-func (n *network) neighbor(addr string) error {
-	err := netlink.NeighSet(&netlink.Neigh{LinkIndex: n.eth0, IP: net.ParseIP(addr), HardwareAddr: macGenerator, State: netlink.NUD_PERMANENT})
+func (n *Network) neighbor(addr string) error {
+	err := netlink.NeighSet(&netlink.Neigh{LinkIndex: n.NIC, IP: net.ParseIP(addr), HardwareAddr: macGenerator, State: netlink.NUD_PERMANENT})
 	if err != nil {
 		return fmt.Errorf("neighbor %s: %w", addr, err)
 	}
 	return nil
 }
 
-// detaching detaches a data plane from the kernel when it is closed.
-type detaching struct {
+// Attached is a data plane that detaches from the kernel when it is closed.
+type Attached struct {
 	*xdp.DataPlane
-	in *netns.NS
+	in   *netns.NS
+	pins string
 }
 
-func (d detaching) Close() error { return errors.Join(d.in.Do(d.Detach), os.RemoveAll(pinDir)) }
+func (d Attached) Close() error { return errors.Join(d.in.Do(d.Detach), os.RemoveAll(d.pins)) }
 
-// open opens a data plane on eth0. c contains the sizes.
-func (n *network) open(c xdp.Config) (d detaching, err error) {
-	c.Interfaces, c.PinDir, c.Mode = []string{"eth0"}, pinDir, xdp.Native
+// Open opens a data plane on eth0. c contains the sizes.
+func (n *Network) Open(c xdp.Config) (d Attached, err error) {
+	c.Interfaces, c.PinDir, c.Mode = []string{"eth0"}, "/sys/fs/bpf/"+n.name, xdp.Native
 	c.SourceV4, c.SourceV6 = netip.MustParseAddr(ownAddr), netip.MustParseAddr(ownAddr6)
-	d.in = n.balancer
+	d.in, d.pins = n.Balancer, c.PinDir
 	err = d.in.Do(func() error {
 		d.DataPlane, err = xdp.Open(c)
 		return err
@@ -137,9 +143,9 @@ func (n *network) open(c xdp.Config) (d detaching, err error) {
 }
 
 // Close removes the namespaces.
-func (n *network) Close() error {
+func (n *Network) Close() error {
 	var errs []error
-	for _, ns := range []*netns.NS{n.generator, n.balancer} {
+	for _, ns := range []*netns.NS{n.generator, n.Balancer} {
 		if ns != nil {
 			errs = append(errs, ns.Close())
 		}

@@ -50,7 +50,7 @@ type scene struct {
 	open  []io.Closer
 	under *xdp.DataPlane
 	all   []contender
-	last  *rig
+	last  *Rig
 	turn  uint64 // number of packets sent when comparing two builds
 }
 
@@ -61,7 +61,7 @@ func (m *meter) program(ctx context.Context, s subject, i int, name string) (err
 	if err := errors.Join(sc.floors(), sc.contend()); err != nil {
 		return err
 	}
-	if err := m.balancer.Do(sc.warm); err != nil {
+	if err := m.Balancer.Do(sc.warm); err != nil {
 		return err
 	}
 	before, err := sc.flowsBegun()
@@ -69,7 +69,7 @@ func (m *meter) program(ctx context.Context, s subject, i int, name string) (err
 		return err
 	}
 	sc.last.state.Verdicts = [8]uint64{}
-	took, err := m.rounds(ctx, m.balancer, sc.all)
+	took, err := m.rounds(ctx, m.Balancer, sc.all)
 	if err != nil {
 		return err
 	}
@@ -79,9 +79,6 @@ func (m *meter) program(ctx context.Context, s subject, i int, name string) (err
 	row := m.row(name, sc.all, took)
 	if i < len(s.goals) {
 		row = row.AtMost(s.goals[i])
-	}
-	if i < len(s.peers) {
-		row = row.ComparedWith(s.peer, s.peers[i])
 	}
 	m.report.Rows = append(m.report.Rows, row)
 	return nil
@@ -106,7 +103,7 @@ func (s *scene) floors() error {
 		names = append(names, s.floor)
 	}
 	for _, name := range names {
-		r, err := floorRig(name, s.vips, s.ringSlots(s.vips), s.eth0)
+		r, err := FloorRig(name, s.vips, s.ringSlots(s.vips), s.NIC)
 		if err != nil {
 			return err
 		}
@@ -123,9 +120,9 @@ func (s *scene) floors() error {
 }
 
 // enter adds a contender that sends a subject's packets.
-func (s *scene) enter(name string, r *rig, of subject, l load) (err error) {
+func (s *scene) enter(name string, r *Rig, of subject, l load) (err error) {
 	s.open, s.last = append(s.open, r), r
-	s.all = append(s.all, contender{name, func() (float64, error) { return r.run(s.packets()) }})
+	s.all = append(s.all, contender{name, func() (float64, error) { return r.Run(s.packets()) }})
 	r.state, err = of.state(l)
 	return err
 }
@@ -141,13 +138,13 @@ func (s *scene) contend() error {
 	if s.keyed {
 		c.Auth.Keys = benchKeys
 	}
-	d, err := s.network.open(c)
+	d, err := s.Open(c)
 	if err != nil {
 		return err
 	}
 	s.open, s.under = append(s.open, d), d.DataPlane
 	if s.method == service.DR {
-		if err := s.balancer.Do(s.link); err != nil {
+		if err := s.Balancer.Do(s.link); err != nil {
 			return err
 		}
 	}
@@ -162,7 +159,7 @@ func (s *scene) contend() error {
 			return err
 		}
 	}
-	r, err := balancerRig(d.DataPlane, s.eth0)
+	r, err := BalancerRig(d.DataPlane, s.NIC)
 	if err != nil {
 		return err
 	}
@@ -174,7 +171,7 @@ func (s *scene) link() error {
 	for i := range 4 {
 		addr := s.server(1 + i).Addr()
 		to := net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}
-		if err := errors.Join(s.neighbor(addr.String()), netlink.RouteReplace(&netlink.Route{LinkIndex: s.eth0, Dst: &to, Scope: netlink.SCOPE_LINK})); err != nil {
+		if err := errors.Join(s.neighbor(addr.String()), netlink.RouteReplace(&netlink.Route{LinkIndex: s.NIC, Dst: &to, Scope: netlink.SCOPE_LINK})); err != nil {
 			return err
 		}
 	}
@@ -188,7 +185,7 @@ func (s *scene) filled(took time.Duration) error {
 	if err != nil {
 		return err
 	}
-	segments, err := ringSegments(pins)
+	segments, err := RingSegments(pins)
 	if err != nil {
 		return err
 	}
@@ -197,13 +194,13 @@ func (s *scene) filled(took time.Duration) error {
 		slots += int(m.MaxEntries())
 	}
 	s.report.Rows = append(s.report.Rows,
-		bench.Plain(s.name+": Maglev tables filled in", "s", took.Seconds()).AtMost(10).ComparedWith("Katran", 179),
-		bench.Plain(s.name+": Maglev table memory", "MB", float64(slots*8)/1e6).AtMost(600).ComparedWith("Katran", 5200))
+		bench.Plain(s.name+": Maglev tables filled in", "s", took.Seconds()).AtMost(10),
+		bench.Plain(s.name+": Maglev table memory", "MB", float64(slots*8)/1e6).AtMost(600))
 	return closeAll(segments)
 }
 
-// ringSegments opens the maps that contain the Maglev tables.
-func ringSegments(pins string) (all []*ebpf.Map, err error) {
+// RingSegments opens the maps that contain the Maglev tables.
+func RingSegments(pins string) (all []*ebpf.Map, err error) {
 	outer, err := ebpf.LoadPinnedMap(filepath.Join(pins, "rings"), nil)
 	if err != nil {
 		return nil, fmt.Errorf("ring memory: %w", err)
@@ -226,7 +223,7 @@ func (s *scene) warm() error {
 	if s.aged {
 		flows := s.last.state.Flows
 		s.last.state.Flows = ^uint64(0)
-		if _, err := s.last.run(4 * tableSize); err != nil {
+		if _, err := s.last.Run(4 * tableSize); err != nil {
 			return err
 		}
 		s.last.state.Flows = flows
@@ -264,14 +261,14 @@ func (s *scene) sendBySubject() error {
 const floodBurst = 1 << 15
 
 // bursts sends the flows in bursts, and calls between before each.
-func (s *scene) bursts(r *rig, between func() error) func() (float64, error) {
+func (s *scene) bursts(r *Rig, between func() error) func() (float64, error) {
 	return func() (sum float64, err error) {
 		n := s.packets() / floodBurst
 		for range n {
 			if err := between(); err != nil {
 				return 0, err
 			}
-			ns, err := r.run(floodBurst)
+			ns, err := r.Run(floodBurst)
 			if err != nil {
 				return 0, err
 			}
@@ -282,29 +279,29 @@ func (s *scene) bursts(r *rig, between func() error) func() (float64, error) {
 }
 
 // inFlood sends the flows in bursts, each after a burst of a flood.
-func (s *scene) inFlood(r *rig) (run func() (float64, error), err error) {
+func (s *scene) inFlood(r *Rig) (run func() (float64, error), err error) {
 	flood := *r
 	if flood.state, err = s.subject.state(fresh); err != nil {
 		return nil, err
 	}
 	return s.bursts(r, func() error {
-		_, err := flood.run(floodBurst)
+		_, err := flood.Run(floodBurst)
 		return err
 	}), nil
 }
 
 // thereAndBack sends the flows, and then the replies of their backends.
-func (s *scene) thereAndBack(forth *rig) (run func() (float64, error), err error) {
+func (s *scene) thereAndBack(forth *Rig) (run func() (float64, error), err error) {
 	back, err := s.answers(forth)
 	if err != nil {
 		return nil, err
 	}
 	return func() (float64, error) {
-		there, err := forth.run(s.packets())
+		there, err := forth.Run(s.packets())
 		if err != nil {
 			return 0, err
 		}
-		again, err := back.run(s.packets())
+		again, err := back.Run(s.packets())
 		if wrong := back.state.Verdicts[pass] + back.state.Verdicts[drop]; wrong > 0 {
 			return 0, fmt.Errorf("%d answers did not go back: %v", wrong, back.state.Verdicts)
 		}
@@ -313,7 +310,7 @@ func (s *scene) thereAndBack(forth *rig) (run func() (float64, error), err error
 }
 
 // answers returns a rig that sends the replies of the flows' backends.
-func (s *scene) answers(forth *rig) (*rig, error) {
+func (s *scene) answers(forth *Rig) (*Rig, error) {
 	back := *forth
 	source := netip.AddrPortFrom(netip.MustParseAddr(ownAddr), 1)
 	back.state = harnessBench{Flows: s.flows - 1, Back: 1}

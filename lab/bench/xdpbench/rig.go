@@ -28,7 +28,7 @@ type xdpMD struct {
 }
 
 // rig is the harness of bpf/bench/harness.c around one program, with what it sends.
-type rig struct {
+type Rig struct {
 	harness *ebpf.Program
 	bench   *ebpf.Map
 	state   harnessBench
@@ -52,7 +52,7 @@ func graft(harness, program asm.Instructions) (asm.Instructions, error) {
 }
 
 // newRig loads the harness around a program of spec.
-func newRig(spec *ebpf.CollectionSpec, program *ebpf.ProgramSpec, opts ebpf.CollectionOptions, nic int) (r *rig, err error) {
+func newRig(spec *ebpf.CollectionSpec, program *ebpf.ProgramSpec, opts ebpf.CollectionOptions, nic int) (r *Rig, err error) {
 	harness := spec.Programs[harnessProgHarness]
 	if harness.Instructions, err = graft(harness.Instructions, program.Instructions); err != nil {
 		return nil, err
@@ -64,12 +64,12 @@ func newRig(spec *ebpf.CollectionSpec, program *ebpf.ProgramSpec, opts ebpf.Coll
 	if err := spec.LoadAndAssign(&out, &opts); err != nil {
 		return nil, fmt.Errorf("%s: %+v", program.Name, err)
 	}
-	return &rig{harness: out.Harness, bench: out.Bench, nic: uint32(nic)}, nil
+	return &Rig{harness: out.Harness, bench: out.Bench, nic: uint32(nic)}, nil
 }
 
-// balancerRig returns a rig with the load balancer, on the maps that d has pinned. It
+// BalancerRig returns a rig with the load balancer, on the maps that d has pinned. It
 // answers XDP_TX, both here and on hardware.
-func balancerRig(d *xdp.DataPlane, nic int) (*rig, error) {
+func BalancerRig(d *xdp.DataPlane, nic int) (*Rig, error) {
 	balancer, pins, err := d.Programs()
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func balancerRig(d *xdp.DataPlane, nic int) (*rig, error) {
 
 // rigOf returns a rig with a load balancer's program, on the maps that are pinned in a
 // folder.
-func rigOf(balancer *ebpf.CollectionSpec, pins string, nic int) (*rig, error) {
+func rigOf(balancer *ebpf.CollectionSpec, pins string, nic int) (*Rig, error) {
 	spec, err := harnessWith(balancer)
 	if err != nil {
 		return nil, err
@@ -99,9 +99,9 @@ func harnessWith(balancer *ebpf.CollectionSpec) (*ebpf.CollectionSpec, error) {
 	return spec, nil
 }
 
-// floorRig returns a rig with a floor, by its name in harness.c. rings and slots are the
+// FloorRig returns a rig with a floor, by its name in harness.c. rings and slots are the
 // number and the size of the tables of floor_bare_rings.
-func floorRig(name string, rings, slots, nic int) (*rig, error) {
+func FloorRig(name string, rings, slots, nic int) (*Rig, error) {
 	spec, err := loadHarness()
 	if err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func fillBare(spec *ebpf.CollectionSpec) {
 		put(harnessMapBareRing, i, harnessBareSlot{Owners: [4]uint32{i % 4, (i + 1) % 4, (i + 2) % 4, (i + 3) % 4}})
 	}
 	for i := range uint32(bareServers) {
-		put(harnessMapBareServers, i, word(0xac100801+i))
+		put(harnessMapBareServers, i, word(firstBackend+i))
 	}
 }
 
@@ -162,11 +162,11 @@ func fillRings(m *ebpf.Map) error {
 	return unix.Munmap(memory)
 }
 
-func (r *rig) Close() error { return errors.Join(r.harness.Close(), r.bench.Close()) }
+func (r *Rig) Close() error { return errors.Join(r.harness.Close(), r.bench.Close()) }
 
-// run sends packets and returns the CPU time per packet in nanoseconds, including the
+// Run sends packets and returns the CPU time per packet in nanoseconds, including the
 // harness's own work. It must run on a pinned thread in the load balancer's namespace.
-func (r *rig) run(packets int) (perPacket float64, err error) {
+func (r *Rig) Run(packets int) (perPacket float64, err error) {
 	if err := r.bench.Put(uint32(0), &r.state); err != nil {
 		return 0, err
 	}

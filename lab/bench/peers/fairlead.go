@@ -1,0 +1,154 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/core/desired"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp"
+	"github.com/fairlead/fairlead/lab/bench/xdpbench"
+)
+
+// ours loads the load balancer twice: with second chance, and with a flow table.
+func (m *meter) ours(ctx context.Context, s scenario, _ *xdpbench.Network) (all []*program, err error) {
+	for i, survival := range []service.Survival{service.SecondChance, service.FlowTable} {
+		p := &program{name: secondChance, in: m.networks[i].Balancer, ours: true}
+		if survival == service.FlowTable {
+			p.name, p.table = flowTable, true
+		}
+		all = append(all, p)
+		if err := p.balance(ctx, m.networks[i], s, survival); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// balance opens a data plane with the frontends of a scenario.
+func (p *program) balance(ctx context.Context, n *xdpbench.Network, s scenario, survival service.Survival) error {
+	members := s.vips * s.backends
+	c := xdp.Config{MaxFrontends: 16384, MaxBackends: 16384, MaxMembers: max(1<<16, 2*members), MaxFlows: s.size.flowTable}
+	if p.table { // which counts a backend once per frontend
+		c.MaxBackends = max(c.MaxBackends, members+members/50)
+	}
+	d, err := n.Open(c)
+	if err != nil {
+		return err
+	}
+	p.open = append(p.open, d)
+	began := time.Now()
+	for i := range s.vips {
+		if err := errors.Join(ctx.Err(), d.Upsert(s.frontend(i, survival, 0))); err != nil {
+			return err
+		}
+	}
+	filled := time.Since(began)
+	rig, err := xdpbench.BalancerRig(d.DataPlane, n.NIC)
+	if err != nil {
+		return err
+	}
+	p.rig, p.open = rig, append(p.open, rig)
+	p.begun = func() (sum uint64, err error) {
+		all, err := d.Counters()
+		for _, c := range all {
+			sum += c.Total.Flows
+		}
+		return sum, err
+	}
+	without := make([]int, s.vips)
+	_, pins, err := d.Programs()
+	p.cost = &cost{
+		filled: filled, note: "written one by one, with the calculation of the Maglev tables",
+		tables: func() (uint64, error) { return pinnedMemory(pins, tablesOfVIPs) },
+		flows:  func() (uint64, error) { return pinnedMemory(pins, tablesOfFlows) },
+		change: func(i int) error { // the first backend goes, or returns
+			without[i] ^= 1
+			return d.Upsert(s.frontend(i, survival, without[i]))
+		},
+	}
+	return err
+}
+
+// frontend returns the i-th frontend without its first backends.
+func (s scenario) frontend(i int, survival service.Survival, without int) desired.Frontend {
+	f := desired.Frontend{
+		Key:    service.Key{VIP: xdpbench.VIP(i), Port: 80, Protocol: service.TCP},
+		Method: service.Tunnel, Scheduler: service.Maglev, Survival: survival, RingSize: xdpbench.RingSize,
+	}
+	if s.vips > 1 {
+		f.RingSize = xdpbench.WideRing
+	}
+	for _, n := range s.backendsOf(i)[without:] {
+		f.Backends = append(f.Backends, service.Backend{Addr: netip.AddrPortFrom(xdpbench.Backend(n), 8080), Weight: 1})
+	}
+	f.Backends = service.SortBackends(f.Backends)
+	return f
+}
+
+// The tables that the load balancer's packets read: of VIPs and backends, and of flows.
+var (
+	tablesOfVIPs  = []string{"frontends", "frontend_counts", "vip_bits", "rings", "older_owners", "chains", "servers", "server_cpu", "members"}
+	tablesOfFlows = []string{"flows", "flow_data", "flow_back", "connections"}
+)
+
+// pinnedMemory returns the kernel memory of pinned maps, with the maps in them. Maps that
+// do not exist have none.
+func pinnedMemory(pins string, names []string) (sum uint64, err error) {
+	for _, name := range names {
+		m, err := ebpf.LoadPinnedMap(filepath.Join(pins, name), nil)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		bytes, err := memory(m)
+		if err := errors.Join(err, m.Close()); err != nil {
+			return 0, err
+		}
+		sum += bytes
+	}
+	segments, err := xdpbench.RingSegments(pins)
+	if err != nil || names[0] != tablesOfVIPs[0] {
+		return sum, errors.Join(err, closeAll(segments))
+	}
+	for _, m := range segments {
+		bytes, err := memory(m)
+		if err != nil {
+			return 0, errors.Join(err, closeAll(segments))
+		}
+		sum += bytes
+	}
+	return sum, closeAll(segments)
+}
+
+func closeAll(all []*ebpf.Map) error {
+	var errs []error
+	for _, m := range all {
+		errs = append(errs, m.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// memory returns the kernel memory of maps.
+func memory(all ...*ebpf.Map) (sum uint64, err error) {
+	for _, m := range all {
+		info, err := m.Info()
+		if err != nil {
+			return 0, err
+		}
+		bytes, ok := info.Memlock()
+		if !ok {
+			return 0, errors.New("the kernel does not report the memory of maps")
+		}
+		sum += bytes
+	}
+	return sum, nil
+}
