@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -84,7 +85,26 @@ func rigOf(balancer *ebpf.CollectionSpec, pins string, nic int) (*Rig, error) {
 	if err != nil {
 		return nil, err
 	}
+	acceptMAC(spec, uint32(nic))
 	return newRig(spec, balancer.Programs["balancer"], ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: pins}}, nic)
+}
+
+// acceptMAC makes the program accept frames for the load balancer's MAC address, as an agent
+// does (bpf/balancer/mac.h). These maps are the program's own: without their entries each
+// frame would take the way of those on devices that no agent has configured.
+func acceptMAC(spec *ebpf.CollectionSpec, nic uint32) {
+	mac := append(slices.Clone(macBalancer), byte(nic), byte(nic>>8)) // mac_word
+	device := func(mac net.HardwareAddr) []byte {
+		return append(append(binary.NativeEndian.AppendUint32(nil, nic), mac...), 0, 0)
+	}
+	if own := spec.Maps["own_macs"]; own != nil { // an older build may not have it
+		own.Contents = []ebpf.MapKV{{Key: nic % own.MaxEntries, Value: binary.LittleEndian.Uint64(mac)}}
+	}
+	if devices := spec.Maps["device_macs"]; devices != nil {
+		devices.Contents = []ebpf.MapKV{
+			{Key: device(net.HardwareAddr{1, 0, 0, 0, 0, 0}), Value: uint8(0)}, {Key: device(macBalancer), Value: uint8(0)},
+		}
+	}
 }
 
 // harnessWith returns the harness with everything that a load balancer's programs need.
