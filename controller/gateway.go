@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/shorten"
 	"github.com/fairlead/fairlead/internal/sleep"
+	"github.com/fairlead/fairlead/internal/wake"
 	"github.com/fairlead/fairlead/source/gateway"
 )
 
@@ -119,7 +120,7 @@ func (t *term) restoreGateways() (n int) {
 
 func (t *term) notifyGateways() {
 	if t.gateways != nil {
-		notify(t.gateways.changed)
+		wake.Up(t.gateways.changed)
 	}
 }
 
@@ -156,7 +157,7 @@ func (t *term) keepGateways(ctx context.Context) {
 		pause := retryPause
 		if !t.judgeGateways(ctx) {
 			pause = patience[0]
-			notify(g.changed)
+			wake.Up(g.changed)
 		}
 		sleep.For(ctx, pause)
 	}

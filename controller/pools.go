@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/core/addresspool"
 	"github.com/fairlead/fairlead/internal/sleep"
+	"github.com/fairlead/fairlead/internal/wake"
 	"github.com/fairlead/fairlead/source/crd"
 )
 
@@ -97,7 +98,7 @@ func (t *term) countUse(ctx context.Context) {
 		case <-t.used:
 		}
 		if !t.writePools(ctx) {
-			notify(t.used)
+			wake.Up(t.used)
 		}
 		sleep.For(ctx, t.StatusInterval)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/addresspool"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/wake"
 )
 
 // ConditionAssigned is the condition of a Service that reports whether it has the requested
@@ -89,10 +90,10 @@ func (t *term) assign(id service.ID, s *corev1.Service) (res addresspool.Result,
 		t.waiting[id] = true
 	}
 	if res.Changed {
-		notify(t.used)
+		wake.Up(t.used)
 	}
 	if res.Changed && len(before) > 0 {
-		notify(t.freed)
+		wake.Up(t.freed)
 	}
 	return res, len(t.alloc.Leaving(id)) > 0, invalid
 }
@@ -102,8 +103,8 @@ func (t *term) settle(id service.ID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.alloc.Settle(id) {
-		notify(t.freed)
-		notify(t.used)
+		wake.Up(t.freed)
+		wake.Up(t.used)
 	}
 }
 
@@ -113,8 +114,8 @@ func (t *term) release(id service.ID) {
 	defer t.mu.Unlock()
 	delete(t.waiting, id)
 	if t.alloc.Release(id) {
-		notify(t.freed)
-		notify(t.used)
+		wake.Up(t.freed)
+		wake.Up(t.used)
 	}
 }
 

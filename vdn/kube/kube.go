@@ -24,6 +24,7 @@ import (
 	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/internal/kubeclient"
 	"github.com/fairlead/fairlead/internal/sleep"
+	"github.com/fairlead/fairlead/internal/wake"
 	"github.com/fairlead/fairlead/vdn/store"
 )
 
@@ -105,10 +106,7 @@ func (s *Sync) dial() (err error) {
 func (s *Sync) follow(lw *cache.ListWatch, of runtime.Object) cache.SharedIndexInformer {
 	i := cache.NewSharedIndexInformer(lw, of, 0, cache.Indexers{})
 	wake := func() {
-		select {
-		case s.wake <- struct{}{}:
-		default: // a wake-up is already pending
-		}
+		wake.Up(s.wake)
 	}
 	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { wake() }, UpdateFunc: func(any, any) { wake() }, DeleteFunc: func(any) { wake() },
@@ -181,10 +179,7 @@ func (s *Sync) watchStore(ctx context.Context) <-chan struct{} {
 	go func() {
 		for revision := s.Store.Revision(); ctx.Err() == nil; {
 			revision = s.Store.Wait(ctx, revision)
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
+			wake.Up(changed)
 		}
 	}()
 	return changed
