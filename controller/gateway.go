@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -403,23 +402,5 @@ func (t *term) writeStatus(ctx context.Context, client rest.Interface, resource 
 	if reflect.DeepEqual(was, now) {
 		return true
 	}
-	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": of.ResourceVersion, "uid": of.UID}, "status": status,
-	})
-	if err == nil {
-		err = t.leading()
-	}
-	ctx, cancel := context.WithTimeout(ctx, t.LeaseDuration/3)
-	defer cancel()
-	if err == nil {
-		err = t.patch(ctx, client, resource, of, "status", body)
-	}
-	switch {
-	case err == nil, apierrors.IsNotFound(err):
-		return true
-	case apierrors.IsConflict(err): // the informer will deliver the change
-	case ctx.Err() == nil && t.complaints.TryAccept():
-		t.Log.Warn("failed to update a status, will retry", "resource", resource, "namespace", of.Namespace, "name", of.Name, "error", words(err, "patch", resource+"/status", ""))
-	}
-	return false
+	return t.patch(ctx, client, resource, of, nil, status)
 }

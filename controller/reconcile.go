@@ -3,13 +3,11 @@ package controller
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"net/netip"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -217,26 +215,7 @@ func (t *term) write(ctx context.Context, s *corev1.Service, status *corev1.Serv
 	if status.Conditions == nil {
 		status.Conditions = []metav1.Condition{} // null is not a list
 	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": s.ResourceVersion, "uid": s.UID},
-		"status":   map[string]any{"loadBalancer": map[string]any{"ingress": status.LoadBalancer.Ingress}, "conditions": status.Conditions},
+	return t.patch(ctx, t.api[corev1.SchemeGroupVersion], "services", &s.ObjectMeta, nil, map[string]any{
+		"loadBalancer": map[string]any{"ingress": status.LoadBalancer.Ingress}, "conditions": status.Conditions,
 	})
-	if err == nil {
-		err = t.leading()
-	}
-	// A permission to write is valid for at least another third of the Lease, and another
-	// process leads only after that.
-	ctx, cancel := context.WithTimeout(ctx, t.LeaseDuration/3)
-	defer cancel()
-	if err == nil {
-		err = t.patch(ctx, t.api[corev1.SchemeGroupVersion], "services", &s.ObjectMeta, "status", patch)
-	}
-	switch {
-	case err == nil, apierrors.IsNotFound(err):
-		return true
-	case apierrors.IsConflict(err): // the informer will deliver the change
-	case ctx.Err() == nil && t.complaints.TryAccept():
-		t.Log.Warn("failed to update the status of a Service, will retry", "service", idOf(s), "error", words(err, "patch", "services/status", ""))
-	}
-	return false
 }

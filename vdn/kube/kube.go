@@ -105,11 +105,9 @@ func (s *Sync) dial() (err error) {
 // follow returns an informer that wakes the Sync.
 func (s *Sync) follow(lw *cache.ListWatch, of runtime.Object) cache.SharedIndexInformer {
 	i := cache.NewSharedIndexInformer(lw, of, 0, cache.Indexers{})
-	wake := func() {
-		wake.Up(s.wake)
-	}
+	changed := func() { wake.Up(s.wake) }
 	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { wake() }, UpdateFunc: func(any, any) { wake() }, DeleteFunc: func(any) { wake() },
+		AddFunc: func(any) { changed() }, UpdateFunc: func(any, any) { changed() }, DeleteFunc: func(any) { changed() },
 	})
 	err = errors.Join(err, i.SetTransform(slim), i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		s.Log.Warn("failed to watch a resource, using the last state, will retry", "resource", fmt.Sprintf("%T", of), "error", err)
