@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"slices"
 	"sync"
@@ -10,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
@@ -225,23 +223,6 @@ func (a *ages) annotate(ctx context.Context, s *slice, text string) bool {
 	if text != "" {
 		value = text
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"resourceVersion": s.ResourceVersion, "uid": s.UID, "annotations": map[string]any{object.AnnotationBackendTimestamps: value},
-	}})
-	if err == nil {
-		err = a.leading()
-	}
-	ctx, cancel := context.WithTimeout(ctx, a.LeaseDuration)
-	defer cancel()
-	if err == nil {
-		err = a.patch(ctx, a.api[discoveryv1.SchemeGroupVersion], "endpointslices", &s.ObjectMeta, "", patch)
-	}
-	switch {
-	case err == nil, apierrors.IsNotFound(err):
-		return true
-	case apierrors.IsConflict(err): // the informer will deliver the change
-	case ctx.Err() == nil && a.complaints.TryAccept():
-		a.Log.Warn("failed to update backend timestamps, will retry", "slice", s.Namespace+"/"+s.Name, "error", words(err, "patch", "endpointslices", ""))
-	}
-	return false
+	return a.patch(ctx, a.api[discoveryv1.SchemeGroupVersion], "endpointslices", &s.ObjectMeta,
+		map[string]any{object.AnnotationBackendTimestamps: value}, nil)
 }

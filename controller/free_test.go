@@ -131,7 +131,7 @@ func diesBetween(t *testing.T, w *world) {
 	w.serve(t, "next", annotated(object.AnnotationAddresses, "10.1.1.7"))
 	w.want(t, "next", " False AddressConflict: it requests 10.1.1.7, which default/first has")
 	w.change(t, "first", annotated(object.AnnotationAddresses, "10.1.1.8"))
-	one.wants(t, "failed to update the status of a Service")
+	one.wants(t, "failed to write to the API server")
 	w.serve(t, "third", annotated(object.AnnotationAddresses, "10.1.1.8"))
 	w.want(t, "third", " False AddressConflict: it requests 10.1.1.8, which default/first has")
 	tries := way.refused.Load()

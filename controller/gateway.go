@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -20,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/shorten"
 	"github.com/fairlead/fairlead/internal/sleep"
+	"github.com/fairlead/fairlead/internal/wake"
 	"github.com/fairlead/fairlead/source/gateway"
 )
 
@@ -119,7 +119,7 @@ func (t *term) restoreGateways() (n int) {
 
 func (t *term) notifyGateways() {
 	if t.gateways != nil {
-		notify(t.gateways.changed)
+		wake.Up(t.gateways.changed)
 	}
 }
 
@@ -156,7 +156,7 @@ func (t *term) keepGateways(ctx context.Context) {
 		pause := retryPause
 		if !t.judgeGateways(ctx) {
 			pause = patience[0]
-			notify(g.changed)
+			wake.Up(g.changed)
 		}
 		sleep.For(ctx, pause)
 	}
@@ -402,23 +402,5 @@ func (t *term) writeStatus(ctx context.Context, client rest.Interface, resource 
 	if reflect.DeepEqual(was, now) {
 		return true
 	}
-	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": of.ResourceVersion, "uid": of.UID}, "status": status,
-	})
-	if err == nil {
-		err = t.leading()
-	}
-	ctx, cancel := context.WithTimeout(ctx, t.LeaseDuration/3)
-	defer cancel()
-	if err == nil {
-		err = t.patch(ctx, client, resource, of, "status", body)
-	}
-	switch {
-	case err == nil, apierrors.IsNotFound(err):
-		return true
-	case apierrors.IsConflict(err): // the informer will deliver the change
-	case ctx.Err() == nil && t.complaints.TryAccept():
-		t.Log.Warn("failed to update a status, will retry", "resource", resource, "namespace", of.Namespace, "name", of.Name, "error", words(err, "patch", resource+"/status", ""))
-	}
-	return false
+	return t.patch(ctx, client, resource, of, nil, status)
 }

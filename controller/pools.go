@@ -2,14 +2,12 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"net/netip"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/core/addresspool"
 	"github.com/fairlead/fairlead/internal/sleep"
+	"github.com/fairlead/fairlead/internal/wake"
 	"github.com/fairlead/fairlead/source/crd"
 )
 
@@ -97,7 +96,7 @@ func (t *term) countUse(ctx context.Context) {
 		case <-t.used:
 		}
 		if !t.writePools(ctx) {
-			notify(t.used)
+			wake.Up(t.used)
 		}
 		sleep.For(ctx, t.StatusInterval)
 	}
@@ -160,22 +159,6 @@ func familyUsage(u addresspool.Usage) *v1alpha1.FamilyUsage {
 
 func (t *term) writePool(ctx context.Context, p *v1alpha1.AddressPool, status *v1alpha1.AddressPoolStatus) bool {
 	// A merge patch must name removed families.
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": p.ResourceVersion},
-		"status":   map[string]any{"ipv4": status.IPv4, "ipv6": status.IPv6, "conditions": status.Conditions},
-	})
-	if err == nil {
-		err = t.leading()
-	}
-	if err == nil {
-		err = t.patch(ctx, t.api[v1alpha1.GroupVersion], "addresspools", &p.ObjectMeta, "status", patch)
-	}
-	switch {
-	case err == nil, apierrors.IsNotFound(err):
-		return true
-	case apierrors.IsConflict(err):
-	case ctx.Err() == nil && t.complaints.TryAccept():
-		t.Log.Warn("failed to update the status of an AddressPool, will retry", "pool", p.Name, "error", words(err, "patch", "addresspools/status", ""))
-	}
-	return false
+	return t.patch(ctx, t.api[v1alpha1.GroupVersion], "addresspools", &p.ObjectMeta, nil,
+		map[string]any{"ipv4": status.IPv4, "ipv6": status.IPv6, "conditions": status.Conditions})
 }

@@ -3,18 +3,17 @@ package controller
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"net/netip"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fairlead/fairlead/core/addresspool"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/wake"
 )
 
 // ConditionAssigned is the condition of a Service that reports whether it has the requested
@@ -89,10 +88,10 @@ func (t *term) assign(id service.ID, s *corev1.Service) (res addresspool.Result,
 		t.waiting[id] = true
 	}
 	if res.Changed {
-		notify(t.used)
+		wake.Up(t.used)
 	}
 	if res.Changed && len(before) > 0 {
-		notify(t.freed)
+		wake.Up(t.freed)
 	}
 	return res, len(t.alloc.Leaving(id)) > 0, invalid
 }
@@ -102,8 +101,8 @@ func (t *term) settle(id service.ID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.alloc.Settle(id) {
-		notify(t.freed)
-		notify(t.used)
+		wake.Up(t.freed)
+		wake.Up(t.used)
 	}
 }
 
@@ -113,8 +112,8 @@ func (t *term) release(id service.ID) {
 	defer t.mu.Unlock()
 	delete(t.waiting, id)
 	if t.alloc.Release(id) {
-		notify(t.freed)
-		notify(t.used)
+		wake.Up(t.freed)
+		wake.Up(t.used)
 	}
 }
 
@@ -216,26 +215,7 @@ func (t *term) write(ctx context.Context, s *corev1.Service, status *corev1.Serv
 	if status.Conditions == nil {
 		status.Conditions = []metav1.Condition{} // null is not a list
 	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": s.ResourceVersion, "uid": s.UID},
-		"status":   map[string]any{"loadBalancer": map[string]any{"ingress": status.LoadBalancer.Ingress}, "conditions": status.Conditions},
+	return t.patch(ctx, t.api[corev1.SchemeGroupVersion], "services", &s.ObjectMeta, nil, map[string]any{
+		"loadBalancer": map[string]any{"ingress": status.LoadBalancer.Ingress}, "conditions": status.Conditions,
 	})
-	if err == nil {
-		err = t.leading()
-	}
-	// A permission to write is valid for at least another third of the Lease, and another
-	// process leads only after that.
-	ctx, cancel := context.WithTimeout(ctx, t.LeaseDuration/3)
-	defer cancel()
-	if err == nil {
-		err = t.patch(ctx, t.api[corev1.SchemeGroupVersion], "services", &s.ObjectMeta, "status", patch)
-	}
-	switch {
-	case err == nil, apierrors.IsNotFound(err):
-		return true
-	case apierrors.IsConflict(err): // the informer will deliver the change
-	case ctx.Err() == nil && t.complaints.TryAccept():
-		t.Log.Warn("failed to update the status of a Service, will retry", "service", idOf(s), "error", words(err, "patch", "services/status", ""))
-	}
-	return false
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/core/addresspool"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/sleep"
+	"github.com/fairlead/fairlead/internal/wake"
 	"github.com/fairlead/fairlead/source/crd"
 )
 
@@ -163,22 +164,22 @@ func (t *term) listen() {
 		DeleteFunc: func(o any) { t.enqueue(o, true) },
 	})
 	_, _ = t.pools.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { notify(t.poolsChanged) },
+		AddFunc: func(any) { wake.Up(t.poolsChanged) },
 		UpdateFunc: func(old, o any) {
 			if old.(*v1alpha1.AddressPool).Generation != o.(*v1alpha1.AddressPool).Generation {
-				notify(t.poolsChanged)
+				wake.Up(t.poolsChanged)
 			}
 		},
-		DeleteFunc: func(any) { notify(t.poolsChanged) },
+		DeleteFunc: func(any) { wake.Up(t.poolsChanged) },
 	})
 	_, _ = t.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { notify(t.poolsChanged) },
+		AddFunc: func(any) { wake.Up(t.poolsChanged) },
 		UpdateFunc: func(old, o any) {
 			if !slices.Equal(old.(*corev1.Node).Status.Addresses, o.(*corev1.Node).Status.Addresses) {
-				notify(t.poolsChanged)
+				wake.Up(t.poolsChanged)
 			}
 		},
-		DeleteFunc: func(any) { notify(t.poolsChanged) },
+		DeleteFunc: func(any) { wake.Up(t.poolsChanged) },
 	})
 	_, _ = t.namespaces.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(o any, initial bool) {
@@ -192,7 +193,7 @@ func (t *term) listen() {
 			}
 		},
 	})
-	notify(t.used)
+	wake.Up(t.used)
 }
 
 // enqueue queues a Service that is, was or may have been ours.
@@ -225,14 +226,6 @@ func (t *term) enqueueNamespace(o any) {
 	}
 }
 
-// notify signals that there is work to do; it does not block.
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // follow updates the pools when they have changed, and retries Services that lack an
 // address when one becomes free.
 func (t *term) follow(ctx context.Context) {
@@ -247,7 +240,7 @@ func (t *term) follow(ctx context.Context) {
 			for _, s := range t.ours(t.services.GetStore().List()) {
 				t.queue.Add(idOf(s))
 			}
-			notify(t.used)
+			wake.Up(t.used)
 			t.notifyGateways()
 		case <-t.freed:
 			t.retryWaiting()

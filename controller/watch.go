@@ -2,9 +2,11 @@ package controller
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -52,12 +54,38 @@ func (d kind) get(ctx context.Context, options metav1.ListOptions) (runtime.Obje
 }
 
 // patch merges a patch into an object, or a subresource of it.
-func (k *Controller) patch(ctx context.Context, client rest.Interface, resource string, of *metav1.ObjectMeta, sub string, patch []byte) error {
-	r := client.Patch(types.MergePatchType).Resource(resource).NamespaceIfScoped(of.Namespace, of.Namespace != "").Name(of.Name)
-	if sub != "" {
-		r = r.SubResource(sub)
+// patch merges annotations or a status into an object, unless the object has changed
+// meanwhile, and reports whether that is done.
+func (t *term) patch(ctx context.Context, client rest.Interface, resource string, of *metav1.ObjectMeta, annotations, status map[string]any) bool {
+	metadata := map[string]any{"resourceVersion": of.ResourceVersion, "uid": of.UID}
+	if annotations != nil {
+		metadata["annotations"] = annotations
 	}
-	return r.VersionedParams(&metav1.PatchOptions{FieldManager: component}, metav1.ParameterCodec).Body(patch).Do(ctx).Error()
+	change, written := map[string]any{"metadata": metadata}, resource
+	r := client.Patch(types.MergePatchType).Resource(resource).NamespaceIfScoped(of.Namespace, of.Namespace != "").Name(of.Name)
+	if status != nil {
+		change["status"], written = status, resource+"/status"
+		r = r.SubResource("status")
+	}
+	body, err := json.Marshal(change)
+	if err == nil {
+		err = t.leading()
+	}
+	// A permission to write is valid for at least another third of the Lease, and another
+	// process leads only after that.
+	ctx, cancel := context.WithTimeout(ctx, t.LeaseDuration/3)
+	defer cancel()
+	if err == nil {
+		err = r.VersionedParams(&metav1.PatchOptions{FieldManager: component}, metav1.ParameterCodec).Body(body).Do(ctx).Error()
+	}
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		return true
+	case apierrors.IsConflict(err): // the informer will deliver the change
+	case ctx.Err() == nil && t.complaints.TryAccept():
+		t.Log.Warn("failed to write to the API server, will retry", "resource", written, "namespace", of.Namespace, "name", of.Name, "error", words(err, "patch", written, ""))
+	}
+	return false
 }
 
 // patience are the pauses between attempts while something is missing.

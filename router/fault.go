@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/fairlead/fairlead/internal/wake"
 )
 
 // retryFirst is the backoff after the first failure of a route; it doubles with each
@@ -80,10 +82,7 @@ func (t *Table) settleFailed(err error) {
 
 // notify wakes Keep or Follow to check when the next retry is due.
 func (t *Table) notify() {
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
+	wake.Up(t.wake)
 }
 
 // nextRetry returns how long to wait for the next retry, at most limit.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/internal/netlist"
+	"github.com/fairlead/fairlead/internal/wake"
 )
 
 // DefaultShadowMetric is lower than the metrics of FRR (20) and BIRD (32).
@@ -91,10 +92,7 @@ func (t *Table) receive(ctx context.Context, events *nl.NetlinkSocket, kick chan
 		if err != nil || slices.ContainsFunc(msgs, takesAway) {
 			t.forget()
 		}
-		select {
-		case kick <- struct{}{}:
-		default:
-		}
+		wake.Up(kick)
 	}
 }
 

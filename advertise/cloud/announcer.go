@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/route"
+	"github.com/fairlead/fairlead/internal/wake"
 )
 
 // patience is how long Close waits for the cloud to withdraw what is left: the process is
@@ -52,10 +53,7 @@ func (a *Announcer) Set(routes []route.Route) error {
 	a.offer = []Offer{{a.node, routes}}
 	a.out.Offer(routes, time.Now())
 	a.mu.Unlock()
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
+	wake.Up(a.wake)
 	return nil
 }
 
@@ -97,10 +95,7 @@ func (a *Announcer) run(ctx context.Context) {
 			a.out.Answered(offer[0].Routes, state)
 		}
 		a.mu.Unlock()
-		select {
-		case a.passed <- struct{}{}:
-		default:
-		}
+		wake.Up(a.passed)
 	}
 }
 

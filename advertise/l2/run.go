@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise/l2/wire"
 	"github.com/fairlead/fairlead/internal/udpttl"
+	"github.com/fairlead/fairlead/internal/wake"
 )
 
 // run is the timer loop.
@@ -96,10 +97,7 @@ func (a *Announcer) perform() {
 		a.Log.Log(context.Background(), level, "layer 2: "+e.Text, "address", e.Address)
 	}
 	if next := a.core.Next(); !next.IsZero() && next.Before(a.armed) {
-		select {
-		case a.wake <- struct{}{}:
-		default:
-		}
+		wake.Up(a.wake)
 	}
 }
 

@@ -68,7 +68,7 @@ func Print(w io.Writer, v View, o Output) error {
 	case Sections, SectionsWide:
 		out, err = marshal(sectionsOf(v, o.Format == SectionsWide))
 	case JSON:
-		out, err = renderJSON(v)
+		out, err = marshalIndent(v, "  ")
 	case YAML:
 		out, err = renderYAML(v)
 	default:
@@ -99,21 +99,14 @@ func printable(text []byte) []byte {
 }
 
 // marshal is json.Marshal, but does not escape "<" and ">".
-func marshal(v any) ([]byte, error) {
+func marshal(v any) ([]byte, error) { return marshalIndent(v, "") }
+
+func marshalIndent(v any, indent string) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
+	enc.SetIndent("", indent)
 	err := enc.Encode(v)
-	return b.Bytes(), err
-}
-
-func renderJSON(v View) ([]byte, error) {
-	raw, err := marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	var b bytes.Buffer
-	err = json.Indent(&b, raw, "", "  ")
 	return b.Bytes(), err
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/cloud"
 	"github.com/fairlead/fairlead/core/route"
+	"github.com/fairlead/fairlead/internal/wake"
 )
 
 // Config configures a Poster.
@@ -88,10 +89,7 @@ func (p *Poster) Set(routes []route.Route) error {
 	p.text, p.since = encode(strconv.FormatInt(p.serial, 36), p.routes), time.Now()
 	p.out.Offer(routes, p.since)
 	p.mu.Unlock()
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	wake.Up(p.wake)
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/core/health"
+	"github.com/fairlead/fairlead/internal/truefirst"
 )
 
 // If several Services claim the same Key, or overlapping port ranges, the first of these
@@ -38,20 +39,11 @@ func (f *Frontend) before(o *Frontend) (order int, rule claimRule) {
 		}
 		return int(f.kind)
 	}
-	yesFirst := func(a, b bool) int {
-		switch {
-		case a == b:
-			return 0
-		case a:
-			return -1
-		}
-		return 1
-	}
 	a, b := f.Service, o.Service
 	for rule, order := range []int{
 		byKind:       cmp.Compare(rank(f), rank(o)),
-		byIncumbency: yesFirst(f.incumbent, o.incumbent),
-		byDate:       yesFirst(!a.Created.IsZero(), !b.Created.IsZero()),
+		byIncumbency: truefirst.Compare(f.incumbent, o.incumbent),
+		byDate:       truefirst.Compare(!a.Created.IsZero(), !b.Created.IsZero()),
 		byAge:        a.Created.Compare(b.Created),
 		byName:       a.ID.Compare(b.ID),
 	} {

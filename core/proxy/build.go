@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/truefirst"
 )
 
 // Build returns the frontends of one Service, sorted by Key, and a Problem for everything
@@ -202,21 +203,10 @@ func (b *builder) candidates(all []candidate, p ServicePort, clusterIP netip.Add
 		}
 	}
 	slices.SortStableFunc(all, func(c, o candidate) int {
-		return cmp.Or(c.addr.Compare(o.addr), first(!c.Terminating, !o.Terminating), first(c.Ready, o.Ready),
-			first(c.Serving, o.Serving), first(b.local(c.Endpoint), b.local(o.Endpoint)))
+		return cmp.Or(c.addr.Compare(o.addr), truefirst.Compare(!c.Terminating, !o.Terminating), truefirst.Compare(c.Ready, o.Ready),
+			truefirst.Compare(c.Serving, o.Serving), truefirst.Compare(b.local(c.Endpoint), b.local(o.Endpoint)))
 	})
 	return slices.CompactFunc(all, func(c, o candidate) bool { return c.addr == o.addr })
-}
-
-// first orders true before false.
-func first(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	}
-	return 1
 }
 
 // fits reports whether an address is valid for an endpoint of the slice.

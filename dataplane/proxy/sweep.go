@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/internal/ownns"
+	"github.com/fairlead/fairlead/internal/wake"
 )
 
 // sweeper ends connected UDP sockets whose endpoint was removed: unlike with TCP, they
@@ -68,10 +69,7 @@ func newSweeper(config Config, kernel *proxyObjects, missing features.Missing, k
 
 // wake requests a sweep soon.
 func (s *sweeper) wake() {
-	select {
-	case s.awake <- struct{}{}:
-	default:
-	}
+	wake.Up(s.awake)
 }
 
 func (s *sweeper) close() {

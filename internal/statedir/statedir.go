@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/limit"
+	"github.com/fairlead/fairlead/internal/wake"
 )
 
 const (
@@ -139,10 +140,7 @@ func (d *Dir) put(path string, p *pending) {
 	d.mu.Lock()
 	d.pending[path] = p
 	d.mu.Unlock()
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
+	wake.Up(d.wake)
 }
 
 // run writes pending files until the Dir is closed.

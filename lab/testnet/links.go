@@ -8,12 +8,12 @@ import (
 	"os"
 	"slices"
 	"testing"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/internal/ethtool"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
@@ -90,22 +90,7 @@ func Address(device string, addrs ...string) error {
 // Offload sets one feature of a device, such as unix.ETHTOOL_STXCSUM, which with 0 makes
 // the kernel pass it packets with complete checksums (linux/ethtool.h).
 func Offload(device string, feature, value uint32) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	data := [2]uint32{feature, value}
-	req := struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}{data: unsafe.Pointer(&data)}
-	copy(req.name[:], device)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); errno != 0 {
-		return os.NewSyscallError("ethtool "+device, errno)
-	}
-	return nil
+	return os.NewSyscallError("ethtool "+device, ethtool.Call(device, &ethtool.Value{Command: feature, Data: value}))
 }
 
 // Run runs a program on a frame as if it passed a device of the namespace, and returns

@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/wake"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/crd"
 	"github.com/fairlead/fairlead/source/object"
@@ -190,8 +191,5 @@ func (s *Source) loaded() {
 
 // wakeUp requests a snapshot.
 func (s *Source) wakeUp() {
-	select {
-	case s.wake <- struct{}{}:
-	default: // already requested
-	}
+	wake.Up(s.wake)
 }

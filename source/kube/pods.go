@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/wake"
 	"github.com/fairlead/fairlead/source/object"
 )
 
@@ -51,10 +52,7 @@ func (p *pods) use(id service.ID, uses bool) {
 	default:
 		its[id] = true
 	}
-	select {
-	case p.again <- struct{}{}:
-	default: // a check is already pending
-	}
+	wake.Up(p.again)
 }
 
 // get returns a Pod, or nil for an unknown one. The caller holds the lock.

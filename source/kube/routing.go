@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/wake"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/crd"
 	"github.com/fairlead/fairlead/source/object"
@@ -106,19 +107,13 @@ func (s *Source) announces() bool { return s.config.OnPeers != nil || s.config.A
 // lock.
 func (s *Source) rerouted() {
 	s.routing.stale = true
-	select {
-	case s.routing.beyond.again <- struct{}{}:
-	default: // a check is already pending
-	}
+	wake.Up(s.routing.beyond.again)
 	s.wakeUp()
 	s.wakePeers()
 }
 
 func (s *Source) wakePeers() {
-	select {
-	case s.routing.wake <- struct{}{}:
-	default: // a check is already pending
-	}
+	wake.Up(s.routing.wake)
 }
 
 // setLabels stores this node's labels. The caller holds the lock.

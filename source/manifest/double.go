@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/core/problem"
+	"github.com/fairlead/fairlead/internal/truefirst"
 	"github.com/fairlead/fairlead/source/object"
 )
 
@@ -44,7 +45,7 @@ func choose(same []*object.Object, used func(*object.Object) bool) *object.Objec
 		return same[0]
 	}
 	return slices.MinFunc(same, func(a, b *object.Object) int { // the first of equals
-		return cmp.Or(-compareBool(used(a), used(b)), older(a, b))
+		return cmp.Or(truefirst.Compare(used(a), used(b)), older(a, b))
 	})
 }
 
@@ -83,22 +84,9 @@ func (d *folder) noteUnused(losers map[*object.Object]bool) {
 	}
 }
 
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
-}
-
 // older compares two objects with the same key by age; an unknown age comes last.
 func older(a, b *object.Object) int {
-	if c := compareBool(a.Created.IsZero(), b.Created.IsZero()); c != 0 {
-		return c
-	}
-	return a.Created.Compare(b.Created)
+	return cmp.Or(truefirst.Compare(!a.Created.IsZero(), !b.Created.IsZero()), a.Created.Compare(b.Created))
 }
 
 // twice is the Problem of an object whose key another has.

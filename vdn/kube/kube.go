@@ -24,6 +24,7 @@ import (
 	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/internal/kubeclient"
 	"github.com/fairlead/fairlead/internal/sleep"
+	"github.com/fairlead/fairlead/internal/wake"
 	"github.com/fairlead/fairlead/vdn/store"
 )
 
@@ -104,14 +105,9 @@ func (s *Sync) dial() (err error) {
 // follow returns an informer that wakes the Sync.
 func (s *Sync) follow(lw *cache.ListWatch, of runtime.Object) cache.SharedIndexInformer {
 	i := cache.NewSharedIndexInformer(lw, of, 0, cache.Indexers{})
-	wake := func() {
-		select {
-		case s.wake <- struct{}{}:
-		default: // a wake-up is already pending
-		}
-	}
+	changed := func() { wake.Up(s.wake) }
 	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { wake() }, UpdateFunc: func(any, any) { wake() }, DeleteFunc: func(any) { wake() },
+		AddFunc: func(any) { changed() }, UpdateFunc: func(any, any) { changed() }, DeleteFunc: func(any) { changed() },
 	})
 	err = errors.Join(err, i.SetTransform(slim), i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		s.Log.Warn("failed to watch a resource, using the last state, will retry", "resource", fmt.Sprintf("%T", of), "error", err)
@@ -181,10 +177,7 @@ func (s *Sync) watchStore(ctx context.Context) <-chan struct{} {
 	go func() {
 		for revision := s.Store.Revision(); ctx.Err() == nil; {
 			revision = s.Store.Wait(ctx, revision)
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
+			wake.Up(changed)
 		}
 	}()
 	return changed

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/internal/sysctl"
+	"github.com/fairlead/fairlead/internal/wake"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
@@ -128,10 +129,7 @@ func (d *Daemon) take(p vdn.Plan) {
 
 // again schedules the plan to be applied again.
 func (d *Daemon) again() {
-	select {
-	case d.kick <- struct{}{}:
-	default: // already scheduled
-	}
+	wake.Up(d.kick)
 }
 
 // poll requests plans.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead/fairlead/agent/doctor"
 	"github.com/fairlead/fairlead/agent/doctor/gather"
+	"github.com/fairlead/fairlead/internal/ethtool"
 	"github.com/fairlead/fairlead/internal/privilege"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/lab/testkit"
@@ -144,22 +145,7 @@ func (w *world) address(name, prefix string) {
 
 // gro enables generic receive offload (ethtool -K NAME gro on).
 func gro(name string) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	value := [2]uint32{unix.ETHTOOL_SGRO, 1}
-	request := struct {
-		name [unix.IFNAMSIZ]byte
-		data *[2]uint32
-		_    [16]byte
-	}{data: &value}
-	copy(request.name[:], name)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
-		return errno
-	}
-	return nil
+	return ethtool.Call(name, &ethtool.Value{Command: unix.ETHTOOL_SGRO, Data: 1})
 }
 
 // examine runs the child in the namespace.

@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/wake"
 )
 
 // Watch reports that devices, addresses or routes changed, but not which: the receiver
@@ -43,10 +45,7 @@ func (w *Watch) run() {
 		if err != nil && !errors.Is(err, unix.ENOBUFS) {
 			return // closed
 		}
-		select {
-		case w.Changed <- struct{}{}:
-		default:
-		}
+		wake.Up(w.Changed)
 	}
 }
 

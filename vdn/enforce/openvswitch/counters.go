@@ -17,11 +17,11 @@ type count struct{ packets, bytes uint64 }
 func (s *Switch) Counters(ctx context.Context) ([]vdn.Counter, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	flows, err := s.flows(ctx)
+	flows, err := dump(ctx, s, "dump-flows", flowsIn)
 	if err != nil {
 		return nil, err
 	}
-	over, err := s.dropped(ctx)
+	over, err := dump(ctx, s, "meter-stats", droppedIn)
 	if err != nil {
 		return nil, err
 	}
@@ -61,16 +61,7 @@ func (s *Switch) here(ctx context.Context) []vdn.Attachment {
 	return there
 }
 
-// flows returns the counts of our flows, by cookie.
-func (s *Switch) flows(ctx context.Context) (map[cookie]count, error) {
-	out, err := s.ofctl(ctx, "", "dump-flows", s.cfg.Bridge)
-	if err != nil {
-		return nil, err
-	}
-	return flowsIn(out), nil
-}
-
-// flowsIn parses the output of ovs-ofctl dump-flows.
+// flowsIn parses the output of ovs-ofctl dump-flows: the counts of our flows, by cookie.
 func flowsIn(out string) map[cookie]count {
 	sums := map[cookie]count{}
 	for line := range strings.Lines(out) {
@@ -89,16 +80,7 @@ func flowsIn(out string) map[cookie]count {
 	return sums
 }
 
-// dropped returns what the meters dropped.
-func (s *Switch) dropped(ctx context.Context) (map[uint32]count, error) {
-	out, err := s.ofctl(ctx, "", "meter-stats", s.cfg.Bridge)
-	if err != nil {
-		return nil, err
-	}
-	return droppedIn(out), nil
-}
-
-// droppedIn parses the output of ovs-ofctl meter-stats.
+// droppedIn parses the output of ovs-ofctl meter-stats: what the meters dropped.
 func droppedIn(out string) map[uint32]count {
 	all := map[uint32]count{}
 	eachMeter(out, func(id uint32, text string) { // the band's counts come last

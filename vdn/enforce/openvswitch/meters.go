@@ -43,7 +43,7 @@ func spec(id uint32, most vdn.Rate) string {
 
 // writeMeters adds missing meters and changes those that differ.
 func (s *Switch) writeMeters(ctx context.Context, wanted map[uint32]vdn.Rate) error {
-	held, err := s.meters(ctx)
+	held, err := dump(ctx, s, "dump-meters", metersIn)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (s *Switch) writeMeters(ctx context.Context, wanted map[uint32]vdn.Rate) er
 
 // removeMeters removes all meters that are not wanted.
 func (s *Switch) removeMeters(ctx context.Context, wanted map[uint32]vdn.Rate) error {
-	held, err := s.meters(ctx)
+	held, err := dump(ctx, s, "dump-meters", metersIn)
 	errs := []error{err}
 	for id := range held {
 		if _, keep := wanted[id]; !keep {
@@ -77,16 +77,7 @@ func (s *Switch) removeMeters(ctx context.Context, wanted map[uint32]vdn.Rate) e
 	return errors.Join(errs...)
 }
 
-// meters returns the rates of existing meters, in kbit/s.
-func (s *Switch) meters(ctx context.Context) (map[uint32]uint64, error) {
-	out, err := s.ofctl(ctx, "", "dump-meters", s.cfg.Bridge)
-	if err != nil {
-		return nil, err
-	}
-	return metersIn(out), nil
-}
-
-// metersIn parses the output of ovs-ofctl dump-meters.
+// metersIn parses the output of ovs-ofctl dump-meters: the rates in kbit/s.
 func metersIn(out string) map[uint32]uint64 {
 	held := map[uint32]uint64{}
 	eachMeter(out, func(id uint32, text string) { held[id] = rateIn(text) })

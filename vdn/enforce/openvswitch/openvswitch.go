@@ -151,6 +151,15 @@ func (s *Switch) ofctl(ctx context.Context, input string, args ...string) (strin
 	return s.run(ctx, input, "ovs-ofctl", append([]string{"-O", "OpenFlow13", "--names", "--timeout=10"}, args...)...)
 }
 
+// dump runs a command of ovs-ofctl that prints what the bridge has, and parses its output.
+func dump[T any](ctx context.Context, s *Switch, command string, parse func(string) T) (all T, err error) {
+	out, err := s.ofctl(ctx, "", command, s.cfg.Bridge)
+	if err != nil {
+		return all, err
+	}
+	return parse(out), nil
+}
+
 func (s *Switch) run(ctx context.Context, input, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin = strings.NewReader(input)

@@ -134,7 +134,7 @@ func (r *rig) held(t *testing.T, node *lab.Host, pod *domain.Pod) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	meters, err := s.meters(t.Context())
+	meters, err := dump(t.Context(), s, "dump-meters", metersIn)
 	if err != nil {
 		t.Fatal(err)
 	}

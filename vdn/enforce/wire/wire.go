@@ -10,11 +10,11 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/internal/ethtool"
 	"github.com/fairlead/fairlead/vdn"
 )
 
@@ -71,20 +71,9 @@ type settings struct {
 
 // Speed returns the rate of a device's link as its driver reports it.
 func Speed(device string) (vdn.Rate, error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0, err
-	}
-	defer unix.Close(fd)
 	s := settings{command: unix.ETHTOOL_GSET}
-	request := struct { // struct ifreq (netdevice(7))
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}{data: unsafe.Pointer(&s)}
-	copy(request.name[:unix.IFNAMSIZ-1], device)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
-		return 0, fmt.Errorf("%w: %w", ErrUnknown, errno)
+	if err := ethtool.Call(device, &s); err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
 	megabits := uint32(s.speedHigh)<<16 | uint32(s.speed)
 	if megabits == 0 || megabits == math.MaxUint32 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/internal/nodekey"
+	"github.com/fairlead/fairlead/internal/sleep"
 )
 
 // keyPause is the interval at which the key file is read. Kubernetes itself takes a
@@ -52,15 +53,8 @@ func (k *nodeKeys) follow(ctx context.Context) {
 	if k == nil {
 		return
 	}
-	tick := time.NewTicker(keyPause)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			k.look()
-		}
+	for sleep.For(ctx, keyPause) {
+		k.look()
 	}
 }
 
