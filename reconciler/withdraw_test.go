@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/dataplane/fake"
+	"github.com/fairlead/fairlead/internal/keyed"
 )
 
 // slowly is an announcer whose withdrawals are confirmed after a delay; never if that is
@@ -145,7 +146,7 @@ func TestHeldWhileTheAnnouncerFails(t *testing.T) {
 			t.Errorf("waited for is %v", v.Withdrawing)
 		}
 		w.setFail(func() bool { return false })
-		time.Sleep(retryLast)
+		time.Sleep(keyed.Last)
 		w.expect("announce 1", "announce 2")
 		time.Sleep(time.Second)
 		w.expect("delete 10.1.1.1")

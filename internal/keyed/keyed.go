@@ -13,9 +13,8 @@
 //     again before its wish changes.
 //   - At first and after TouchAll, the state of all keys is unknown: Take asks for a pass
 //     over everything, which also deletes what nobody wants. It has a backoff of its own.
-//   - A Gate says when a key that nobody wants may be deleted.
 //
-// A loop must not begin before its sources have loaded.
+// A loop must not begin before its sources have loaded: what nobody wants is then unknown.
 package keyed
 
 import (
@@ -118,7 +117,11 @@ func (t *Tracker[K, V]) Settle(keys []K, all bool, errs map[K]error, err error, 
 	if all {
 		t.whole.Settle(err, now)
 		t.known = err == nil && t.taken
-		t.Drop(func(k K, s State[V]) bool { return !s.queued && errs[k] == nil })
+		for k, s := range t.states {
+			if !s.queued && errs[k] == nil {
+				t.drop(k, s)
+			}
+		}
 		for k, err := range errs {
 			t.Set(k, none, err, now)
 		}
@@ -139,27 +142,41 @@ func (t *Tracker[K, V]) Ready(k K, want V, now time.Time) bool {
 	return !known || s.queued || !t.Same(s.Want, want) || !s.Due.IsZero() && s.Ready(now)
 }
 
-// Set records the result of a call for a key; nil means that it is as desired.
+// Set records the result of a call for a key.
 func (t *Tracker[K, V]) Set(k K, want V, err error, now time.Time) {
-	s, known := t.states[k]
-	switch {
-	case err == nil && known && s.queued:
-		t.put(k, State[V]{queued: true})
-	case err == nil && known:
-		t.drop(k, s)
-	case err != nil:
-		phase, again := Failing, true
-		if t.IsRejection != nil && t.IsRejection(err) {
-			phase, again = Rejected, t.RetryRejected
+	if err == nil {
+		t.Done(k)
+		return
+	}
+	s, phase, again := t.states[k], Failing, true
+	if t.IsRejection != nil && t.IsRejection(err) {
+		phase, again = Rejected, t.RetryRejected
+	}
+	if s.Phase != phase {
+		s.Retry = Retry{}
+	}
+	s.Phase, s.Want = phase, want
+	if s.Settle(err, now); !again {
+		s.Due = time.Time{}
+	}
+	t.put(k, s)
+}
+
+// Done records that a key is as desired, as of the last Take.
+func (t *Tracker[K, V]) Done(k K) {
+	if s, known := t.states[k]; known {
+		if t.drop(k, s); s.queued {
+			t.put(k, State[V]{queued: true})
 		}
-		if s.Phase != phase {
-			s.Retry = Retry{}
+	}
+}
+
+// Drop removes the records whose wish is outdated.
+func (t *Tracker[K, V]) Drop(outdated func(k K, want V) bool) {
+	for k, s := range t.states {
+		if outdated(k, s.Want) {
+			t.drop(k, s)
 		}
-		s.Phase, s.Want = phase, want
-		if s.Settle(err, now); !again {
-			s.Due = time.Time{}
-		}
-		t.put(k, s)
 	}
 }
 
@@ -181,15 +198,6 @@ func (t *Tracker[K, V]) drop(k K, s State[V]) {
 	delete(t.states, k)
 	t.counts[s.Phase]--
 	t.stale = t.stale || !s.Due.IsZero() && !t.next.Before(s.Due)
-}
-
-// Drop removes the records for which stale reports true.
-func (t *Tracker[K, V]) Drop(stale func(K, State[V]) bool) {
-	for k, s := range t.states {
-		if stale(k, s) {
-			t.drop(k, s)
-		}
-	}
 }
 
 // dueKey returns when the first failed key is due; zero: none is.

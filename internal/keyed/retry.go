@@ -43,23 +43,3 @@ func Sooner(a, b time.Time) time.Time {
 	}
 	return a
 }
-
-// Gate is closed while a key that nobody wants must stay.
-type Gate struct {
-	// Since is when the key was last wanted.
-	Since  time.Time
-	opened time.Time
-}
-
-// Wait returns how long the key must stay: as long as the gate is closed, which is unknown
-// and returned as an hour, and then for the time to linger.
-func (g *Gate) Wait(closed bool, linger time.Duration, now time.Time) time.Duration {
-	if closed {
-		g.opened = time.Time{}
-		return time.Hour
-	}
-	if g.opened.IsZero() {
-		g.opened = now
-	}
-	return max(0, g.opened.Add(linger).Sub(now))
-}
