@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/internal/keyed"
 )
 
 // change is a prefix with the desired members of its route; without members, the route is
@@ -45,7 +46,10 @@ func (t *Table) apply(prefixes []netip.Prefix) outcome {
 		if err != nil {
 			return outcome{err: err}
 		}
-		t.held, prefixes = k, slices.Concat(slices.Collect(maps.Keys(t.desired)), slices.Collect(maps.Keys(k.routes)), slices.Collect(maps.Keys(t.faults)))
+		t.held, prefixes = k, slices.Concat(slices.Collect(maps.Keys(t.desired)), slices.Collect(maps.Keys(k.routes)))
+		for p := range t.keys.In(keyed.Failing) {
+			prefixes = append(prefixes, p)
+		}
 	}
 	o := outcome{tried: make(map[netip.Prefix]error, len(prefixes))}
 	slices.SortFunc(prefixes, netip.Prefix.Compare)
