@@ -304,7 +304,7 @@ const maxAttempts = 3
 
 // isHopeless reports whether a frontend is rejected or has failed maxAttempts times.
 func (l *Loop) isHopeless(k service.Key) bool {
-	s, _ := l.keys.State(k)
+	s := l.keys.State(k)
 	return s.Phase == keyed.Rejected || s.Tries >= maxAttempts
 }
 

@@ -91,19 +91,21 @@ func (l *Loop) waits(p *plan.Plan, failures map[string]error) string {
 
 func (l *Loop) publish(p *plan.Plan, s *source.Snapshot, failures map[string]error) {
 	failures = maps.Clone(failures)
-	for k, s := range l.keys.In(keyed.Failing) {
-		failures[k.String()] = s.Err
+	refused := map[service.Key]string{}
+	for k, s := range l.keys.All() {
+		if s.Phase == keyed.Rejected {
+			refused[k] = s.Err.Error()
+		} else {
+			failures[k.String()] = s.Err
+		}
 	}
 	v := &View{
 		Plan: p, Problems: slices.Concat(s.Problems, l.unnamed(s, p)), Stale: s.Stale, Failures: failures, Failed: l.failures, Loaded: true, Waits: l.waits(p, failures),
-		Held: maps.Clone(l.held), Refused: map[service.Key]string{}, Announced: maps.Clone(l.since),
+		Held: maps.Clone(l.held), Refused: refused, Announced: maps.Clone(l.since),
 		Withdrawing: l.withdrawing, Leaving: make(map[service.Key]Leaving, len(l.leaving)),
 	}
 	for k, f := range l.leaving {
 		v.Leaving[k] = *f
-	}
-	for k, s := range l.keys.In(keyed.Rejected) {
-		v.Refused[k] = s.Err.Error()
 	}
 	if d := &l.drain; len(d.why) > 0 {
 		v.Drain = d.shown()

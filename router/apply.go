@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/features"
-	"github.com/fairlead/fairlead/internal/keyed"
 )
 
 // change is a prefix with the desired members of its route; without members, the route is
@@ -47,7 +46,7 @@ func (t *Table) apply(prefixes []netip.Prefix) outcome {
 			return outcome{err: err}
 		}
 		t.held, prefixes = k, slices.Concat(slices.Collect(maps.Keys(t.desired)), slices.Collect(maps.Keys(k.routes)))
-		for p := range t.keys.In(keyed.Failing) {
+		for p := range t.keys.All() {
 			prefixes = append(prefixes, p)
 		}
 	}

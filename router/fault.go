@@ -26,11 +26,9 @@ type Fault struct {
 func (t *Table) settle(tried map[netip.Prefix]error, now time.Time) {
 	logged := 0
 	for _, p := range slices.SortedFunc(maps.Keys(tried), netip.Prefix.Compare) {
-		err := tried[p]
-		was, failed := t.keys.State(p)
+		err, was := tried[p], t.keys.State(p)
 		t.keys.Set(p, struct{}{}, err, now)
-		changed := failed != (err != nil) || failed && was.Err.Error() != err.Error()
-		if changed && logged < namedFaults {
+		if ((err == nil) != (was.Err == nil) || err != nil && err.Error() != was.Err.Error()) && logged < namedFaults {
 			t.logFault(p, was.Since, err, now)
 			logged++
 		}
@@ -91,7 +89,7 @@ func (t *Table) Faults() []Fault {
 
 // faults lists the prefixes that failed, sorted.
 func (t *Table) faults() (all []Fault) {
-	for p, s := range t.keys.In(keyed.Failing) {
+	for p, s := range t.keys.All() {
 		all = append(all, Fault{Prefix: p, Err: s.Err, Since: s.Since, Tries: s.Tries})
 	}
 	slices.SortFunc(all, func(a, b Fault) int { return a.Prefix.Compare(b.Prefix) })

@@ -188,8 +188,8 @@ func (t *Table) set(routes []desiredRoute) error {
 	want := make(map[netip.Prefix]desiredRoute, len(routes))
 	var changed []netip.Prefix
 	now := time.Now()
-	for p, s := range t.keys.In(keyed.Failing) {
-		if s.Ready(now) {
+	for p, s := range t.keys.All() {
+		if !now.Before(s.Due) {
 			changed = append(changed, p)
 		}
 	}

@@ -1,63 +1,95 @@
 // Package keyed is the engine that the reconciling loops share. A Tracker records which
 // keys of an actual state are not as desired, why, and when to try each of them again. The
-// loop knows the desired state and makes the calls. A key that is as desired has no record
-// and costs nothing.
+// loop knows what is desired and makes the calls; a key that is as desired costs nothing.
 //
-// A loop that learns of changes one by one calls Touch for each of them, Take for the keys
-// to write, and Settle with the result. A loop that compares everything in each pass asks
-// Ready for each difference, and calls Set with the result of each call.
-//
-//   - A key that failed is tried again after its own backoff, or immediately if its wish
-//     changes.
-//   - A rejected key keeps the reason. Unless the Tracker has RetryRejected, it is not tried
-//     again before its wish changes.
-//   - At first and after TouchAll, the state of all keys is unknown: Take asks for a pass
-//     over everything, which also deletes what nobody wants. It has a backoff of its own.
-//
-// A loop must not begin before its sources have loaded: what nobody wants is then unknown.
+// A loop that learns of changes one by one calls Touch for each, Take for what to write,
+// and Settle with the result. A loop that compares everything asks Ready for each
+// difference and calls Set with each result. Neither begins before its source has loaded.
 package keyed
 
 import (
+	"cmp"
 	"iter"
+	"maps"
+	"slices"
 	"time"
 )
 
-// Phase is why a key is not as desired.
+// Backoff after failures: doubled from First to Last.
+const (
+	First = 100 * time.Millisecond
+	Last  = 10 * time.Second
+)
+
+// Backoff returns the pause after that many consecutive failures.
+func Backoff(tries int) time.Duration { return min(First<<min(tries-1, 10), Last) }
+
+// Retry is a series of consecutive failures; the zero value is none.
+type Retry struct {
+	Err error
+	// Since is when the first of Tries failures occurred.
+	Since time.Time
+	Tries int
+	// Due is when to try again; zero after a failure: not before the wish changes.
+	Due time.Time
+}
+
+// Settle records a result; nil ends the series.
+func (r *Retry) Settle(err error, now time.Time) {
+	if err == nil {
+		*r = Retry{}
+		return
+	}
+	if r.Tries++; r.Tries == 1 {
+		r.Since = now
+	}
+	r.Err, r.Due = err, now.Add(Backoff(r.Tries))
+}
+
+// Sooner returns the earlier time. Zero means never.
+func Sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// Phase is why a key is not as desired. The zero value: it is, or was not tried yet.
 type Phase uint8
 
-// Phases of a key.
+// Phases of a key with a record.
 const (
-	Pending  Phase = iota // not tried yet
-	Failing               // the last call failed: the actual state is unknown
-	Rejected              // what is there stays, and nothing else is affected
+	Failing  Phase = iota + 1 // the last call failed: the actual state is unknown
+	Rejected                  // what is there stays, and nothing else is affected
 )
 
 // State is the record of a key that is not as desired.
 type State[V any] struct {
 	Retry
 	Phase Phase
-	// Want is the wish that failed or was rejected.
-	Want V
-	// queued means that the wish changed since the last Take.
-	queued bool
+	Want  V // what failed or was rejected
 }
 
-// Tracker records the keys that are not as desired. V is a wish, if Ready is used.
+// Tracker records the keys that are not as desired. At first and after TouchAll, the
+// actual state of all keys is unknown.
 type Tracker[K comparable, V any] struct {
-	// Same compares two wishes; nil: only Touch reports changes.
+	// Same compares two wishes, for Ready.
 	Same func(a, b V) bool
-	// IsRejection reports whether an error is a rejection of its key; nil: none is.
+	// IsRejection reports whether an error is a rejection of its key; nil: none is. It
+	// rests until its wish changes or, with RetryRejected, only for the backoff.
 	IsRejection   func(error) bool
 	RetryRejected bool
 
 	states map[K]State[V]
 	counts [Rejected + 1]int
-	fresh  []K // the queued keys
-	// next is when the first key is due; stale means that it must be computed.
+	// next is when the first key is due, unless it is stale.
 	next  time.Time
 	stale bool
-	// known means that a pass over everything succeeded, taken that it was tried since
-	// its last request. whole are its failures.
+	// fresh holds the keys touched since the last Take, which returned writing keys.
+	fresh   map[K]struct{}
+	writing int
+	// known means that everything was written since the last TouchAll, taken that this
+	// was tried; whole are its failures.
 	known, taken bool
 	whole        Retry
 }
@@ -68,168 +100,121 @@ func (t *Tracker[K, V]) Touch(k K) bool {
 	if !t.known && !t.taken {
 		return false
 	}
-	if s := t.states[k]; !s.queued {
-		s.queued = true
-		t.put(k, s)
-		t.fresh = append(t.fresh, k)
+	if t.fresh == nil { // clearing a map costs as much as its largest size ever
+		t.fresh = map[K]struct{}{}
 	}
+	t.fresh[k] = struct{}{}
 	return true
 }
 
 // TouchAll records that the actual state of all keys is unknown.
 func (t *Tracker[K, V]) TouchAll() { t.known, t.taken, t.whole = false, false, Retry{} }
 
-// IsKnown reports whether the actual state of the keys without a record is known.
-func (t *Tracker[K, V]) IsKnown() bool { return t.known }
-
-// Take returns the keys to write now, or that everything is to be written. When a failed
-// key is due, those come along that have waited for at least half of their backoff: keys
-// that failed one after another soon share their calls.
+// Take returns the keys to write now, or that everything is to be written and the rest
+// deleted. When a failed key is due, those come along that have waited for half of their
+// backoff: keys that failed one after another soon share their calls.
 func (t *Tracker[K, V]) Take(now time.Time) (keys []K, all bool) {
-	all = !t.known && t.whole.Ready(now)
-	if due := t.dueKey(); !all && !due.IsZero() && !now.Before(due) {
+	if !t.known && !now.Before(t.whole.Due) {
+		t.fresh, t.taken = nil, true
+		return nil, true
+	}
+	if due := t.Due(); !due.IsZero() && !now.Before(due) {
 		for k, s := range t.states {
-			if !s.queued && !s.Due.IsZero() && s.Due.Sub(now) <= Backoff(s.Tries)/2 {
-				s.queued = true
-				t.states[k] = s
-				t.fresh = append(t.fresh, k)
+			if !s.Due.IsZero() && s.Due.Sub(now) <= Backoff(s.Tries)/2 {
+				t.Touch(k)
 			}
 		}
 	}
-	for _, k := range t.fresh {
-		if s, recorded := t.states[k]; recorded {
-			s.queued = false
-			t.states[k] = s
-		}
-	}
-	keys, t.fresh = t.fresh, nil
-	if all {
-		t.taken = true
-		return nil, true
-	}
+	keys = slices.Collect(maps.Keys(t.fresh))
+	t.fresh, t.writing = nil, len(keys)
 	return keys, false
 }
 
-// Settle records the result for what Take returned: the errors of single keys, and err for
-// all others; nil means success. It does not affect keys touched since.
+// Settle records the result for what Take returned: errors of single keys, and err for all
+// others; nil means success.
 func (t *Tracker[K, V]) Settle(keys []K, all bool, errs map[K]error, err error, now time.Time) {
-	var none V
 	if all {
 		t.whole.Settle(err, now)
 		t.known = err == nil && t.taken
-		for k, s := range t.states {
-			if !s.queued && errs[k] == nil {
-				t.drop(k, s)
-			}
-		}
-		for k, err := range errs {
-			t.Set(k, none, err, now)
-		}
-		return
+		t.Drop(func(k K, _ V) bool { return errs[k] == nil })
+		keys, err = slices.Collect(maps.Keys(errs)), nil
 	}
+	var none V
 	for _, k := range keys {
-		if own := errs[k]; own != nil {
-			t.Set(k, none, own, now)
-		} else {
-			t.Set(k, none, err, now)
-		}
+		t.Set(k, none, cmp.Or(errs[k], err), now)
 	}
+	t.writing = 0
 }
 
 // Ready reports whether to try a key now that is not as desired.
 func (t *Tracker[K, V]) Ready(k K, want V, now time.Time) bool {
-	s, known := t.states[k]
-	return !known || s.queued || !t.Same(s.Want, want) || !s.Due.IsZero() && s.Ready(now)
+	s, tried := t.states[k]
+	return !tried || !t.Same(s.Want, want) || !s.Due.IsZero() && !now.Before(s.Due)
 }
 
 // Set records the result of a call for a key.
 func (t *Tracker[K, V]) Set(k K, want V, err error, now time.Time) {
-	if err == nil {
-		t.Done(k)
+	s, phase := t.states[k], Failing
+	if t.Done(k); err == nil {
 		return
 	}
-	s, phase, again := t.states[k], Failing, true
 	if t.IsRejection != nil && t.IsRejection(err) {
-		phase, again = Rejected, t.RetryRejected
+		phase = Rejected
 	}
 	if s.Phase != phase {
 		s.Retry = Retry{}
 	}
 	s.Phase, s.Want = phase, want
-	if s.Settle(err, now); !again {
+	if s.Settle(err, now); phase == Rejected && !t.RetryRejected {
 		s.Due = time.Time{}
 	}
-	t.put(k, s)
+	if t.states == nil {
+		t.states = map[K]State[V]{}
+	}
+	t.states[k], t.next = s, Sooner(t.next, s.Due)
+	t.counts[phase]++
 }
 
-// Done records that a key is as desired, as of the last Take.
+// Done records that a key is as desired.
 func (t *Tracker[K, V]) Done(k K) {
-	if s, known := t.states[k]; known {
-		if t.drop(k, s); s.queued {
-			t.put(k, State[V]{queued: true})
-		}
+	if s, tried := t.states[k]; tried {
+		delete(t.states, k)
+		t.counts[s.Phase]--
+		t.stale = t.stale || s.Due.Equal(t.next)
 	}
 }
 
-// Drop removes the records whose wish is outdated.
+// Drop removes the records that are outdated.
 func (t *Tracker[K, V]) Drop(outdated func(k K, want V) bool) {
 	for k, s := range t.states {
 		if outdated(k, s.Want) {
-			t.drop(k, s)
+			t.Done(k)
 		}
 	}
 }
 
-// put stores a record and keeps the counts.
-func (t *Tracker[K, V]) put(k K, s State[V]) {
-	if old, known := t.states[k]; known {
-		t.drop(k, old)
-	} else if t.states == nil {
-		t.states = map[K]State[V]{}
-	}
-	t.states[k] = s
-	t.counts[s.Phase]++
-	if !s.Due.IsZero() && (t.next.IsZero() || s.Due.Before(t.next)) {
-		t.next = s.Due
-	}
-}
-
-func (t *Tracker[K, V]) drop(k K, s State[V]) {
-	delete(t.states, k)
-	t.counts[s.Phase]--
-	t.stale = t.stale || !s.Due.IsZero() && !t.next.Before(s.Due)
-}
-
-// dueKey returns when the first failed key is due; zero: none is.
-func (t *Tracker[K, V]) dueKey() time.Time {
+// Due returns when the next retry is due; zero: none is.
+func (t *Tracker[K, V]) Due() time.Time {
 	if t.stale {
 		t.next, t.stale = time.Time{}, false
 		for _, s := range t.states {
 			t.next = Sooner(t.next, s.Due)
 		}
 	}
-	return t.next
+	return Sooner(t.next, t.whole.Due)
 }
 
-// Due returns when the next retry is due; zero: none is.
-func (t *Tracker[K, V]) Due() time.Time { return Sooner(t.dueKey(), t.whole.Due) }
+// IsKnown reports whether all keys are as desired that are not pending or recorded.
+func (t *Tracker[K, V]) IsKnown() bool { return t.known }
 
-// State returns the record of a key, if it has one.
-func (t *Tracker[K, V]) State(k K) (s State[V], recorded bool) {
-	s, recorded = t.states[k]
-	return s, recorded
-}
+// Pending returns how many keys have changed and are not written.
+func (t *Tracker[K, V]) Pending() int { return len(t.fresh) + t.writing }
 
 // Count returns how many records are in a phase.
 func (t *Tracker[K, V]) Count(p Phase) int { return t.counts[p] }
 
-// In returns the records in a phase.
-func (t *Tracker[K, V]) In(p Phase) iter.Seq2[K, State[V]] {
-	return func(yield func(K, State[V]) bool) {
-		for k, s := range t.states {
-			if s.Phase == p && !yield(k, s) {
-				return
-			}
-		}
-	}
-}
+// State returns the record of a key; the zero value: it has none.
+func (t *Tracker[K, V]) State(k K) State[V] { return t.states[k] }
+
+// All returns the records.
+func (t *Tracker[K, V]) All() iter.Seq2[K, State[V]] { return maps.All(t.states) }

@@ -28,9 +28,8 @@ func (l *Loop) pass() {
 // with a rejected frontend stays as it was, unless the Service has no ready endpoints
 // here.
 func (l *Loop) setHealth() {
-	refused := l.refusedServices()
 	for id, check := range l.checks { // accessed only by this goroutine
-		if refused[id] && check.Ready4+check.Ready6 > 0 {
+		if check.Ready4+check.Ready6 > 0 && l.isRefused(id) {
 			continue
 		}
 		l.Health.Set(id, check)
@@ -99,7 +98,7 @@ func (l *Loop) decide(now time.Time) *work {
 	l.dirty, l.all, l.first = nil, false, time.Time{}
 	w := &work{}
 	w.keys, w.whole = l.keys.Take(now)
-	if l.addrsFresh || l.addrsRetry.Tries > 0 && l.addrsRetry.Ready(now) {
+	if l.addrsFresh || l.addrsRetry.Tries > 0 && !now.Before(l.addrsRetry.Due) {
 		w.addrs, l.addrsFresh = l.addrs, false
 	}
 	l.collect(w)
@@ -171,7 +170,7 @@ func (l *Loop) noteRefused(refused []proxy.Refusal) map[proxy.Key]error {
 	errs, rejected := make(map[proxy.Key]error, len(refused)), 0
 	for _, r := range refused {
 		errs[r.Key] = r
-		if s, _ := l.keys.State(r.Key); s.Phase != keyed.Rejected {
+		if l.keys.State(r.Key).Phase != keyed.Rejected {
 			if rejected++; rejected <= maxLoggedRefusals {
 				l.Log.Warn("failed to program a frontend, the others are programmed", "service", l.owners[r.Key].id, "frontend", r.Key, "error", r.Err)
 			}
@@ -186,17 +185,14 @@ func (l *Loop) noteRefused(refused []proxy.Refusal) map[proxy.Key]error {
 // isRefusal reports whether an error concerns only its own frontend.
 func isRefusal(err error) bool { return errors.As(err, new(proxy.Refusal)) }
 
-// refusedServices returns the Services of which the plane rejects something.
-func (l *Loop) refusedServices() map[service.ID]bool {
+// isRefused reports whether the plane rejects a frontend of a Service.
+func (l *Loop) isRefused(id service.ID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ids := map[service.ID]bool{}
-	for k := range l.keys.In(keyed.Rejected) {
-		if e := l.owners[k]; e != nil {
-			ids[e.id] = true
-		}
-	}
-	return ids
+	e := l.entries[id]
+	return e != nil && slices.ContainsFunc(e.frontends, func(f proxy.Frontend) bool {
+		return l.owners[f.Key] == e && l.keys.State(f.Key).Phase == keyed.Rejected
+	})
 }
 
 // rebuild decides on one entry again.

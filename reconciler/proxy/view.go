@@ -108,7 +108,7 @@ func (l *Loop) View() View {
 	v := View{
 		Loaded: l.loaded, Synced: l.loaded && l.waitsSince().IsZero(),
 		Services: l.services, Slices: len(l.slices), Frontends: len(l.owners), Refused: l.keys.Count(keyed.Rejected),
-		Unwritten: l.keys.Count(keyed.Pending) + l.keys.Count(keyed.Failing),
+		Unwritten: l.keys.Pending() + l.keys.Count(keyed.Failing),
 		Problems:  l.allProblems(), LastError: l.stats.lastError,
 		Changes: l.stats.changes, Passes: l.stats.passes, Failures: l.stats.failures, Set: l.stats.set, Removed: l.stats.removed,
 		LastSync: l.stats.lastSync, LastSyncTook: l.stats.lastSyncTook, Latency: l.stats.latency(), Delays: l.stats.delays.Clone(),
@@ -145,8 +145,8 @@ func (l *Loop) allProblems() []proxy.Problem {
 	for _, some := range l.problems {
 		all = append(all, some...)
 	}
-	for k, s := range l.keys.In(keyed.Rejected) {
-		if e := l.owners[k]; e != nil {
+	for k, s := range l.keys.All() {
+		if e := l.owners[k]; e != nil && s.Phase == keyed.Rejected {
 			all = append(all, l.refusal(k, e, s.Err))
 		}
 	}
@@ -221,7 +221,7 @@ func (l *Loop) viewOf(e *entry) ServiceView {
 		k := e.frontends[i].Key
 		if l.owners[k] != e {
 			v.Problems = append(slices.Clip(v.Problems), l.conflict(k, e))
-		} else if s, _ := l.keys.State(k); s.Phase == keyed.Rejected {
+		} else if s := l.keys.State(k); s.Phase == keyed.Rejected {
 			v.Problems = append(slices.Clip(v.Problems), l.refusal(k, e, s.Err))
 		}
 	}
