@@ -65,11 +65,14 @@ func (l *Loop) pass() time.Duration {
 		planned := p.Prefixes()
 		l.withdrawBut(func(r route.Route) bool { return planned[r.Prefix] }, failures) // whatever the state of the data plane
 	}
-	l.lookForConfirmations()
+	if l.lookForConfirmations() {
+		next = first(next, confirmPace) // what was removed before did not know of them
+	}
 	l.failures += uint64(len(failures))
 	l.publish(p, snapshot, failures)
 	if l.settled && !l.begun && l.held != nil {
 		l.announce(l.advertisable(p), failures)
+		l.publish(p, snapshot, failures)
 	}
 	next = l.sooner(l.nextPass(next, failures))
 	return first(next, first(prepare, begin))

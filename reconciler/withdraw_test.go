@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -10,6 +11,8 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/route"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/fake"
 	"github.com/fairlead/fairlead/internal/keyed"
 )
@@ -127,6 +130,61 @@ func TestOneAddressOfSeveral(t *testing.T) {
 		slow.confirmAfter(0)
 		time.Sleep(2 * time.Second)
 		w.expect("delete 10.1.1.1")
+		w.stop()
+	})
+}
+
+// drowsy is a data plane whose deletions take time.
+type drowsy struct{ dataplane.DataPlane }
+
+func (d drowsy) Delete(k service.Key) error {
+	time.Sleep(2 * confirmPace)
+	return d.DataPlane.Delete(k)
+}
+
+// A withdrawal that is confirmed while other frontends are deleted counts from then on.
+func TestConfirmedDuringAPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &slowly{after: confirmPace}
+		w := newWorld(t, fake.New(), behind(slow), func(_ *world, c *Config) { c.DataPlane, c.Resync = drowsy{c.DataPlane}, time.Hour })
+		two := web(2, 1)
+		other := two.Frontends[0]
+		other.Port = 443
+		two.Frontends = append(two.Frontends, other)
+		w.serve(web(1, 1), two)
+		w.expect("upsert 10.1.1.1 1", "upsert 10.1.2.1 1", "upsert 10.1.2.1 1", "announce 2")
+		w.serve(web(2, 1)) // the address of the other port stays advertised
+		time.Sleep(3 * confirmPace)
+		w.expect("announce 1", "delete 10.1.2.1")
+		time.Sleep(2 * time.Second)
+		w.expect("delete 10.1.1.1")
+		w.stop()
+	})
+}
+
+// glimpse is an announcer that fails and looks at the View.
+type glimpse struct {
+	advertise.Announcer
+	look func() *View
+	seen *View
+}
+
+func (g *glimpse) Set([]route.Route) error {
+	g.seen = g.look()
+	return errors.New("no")
+}
+
+// A View that was published does not change when the first announcement fails, which
+// follows it.
+func TestAPublishedViewStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &glimpse{Announcer: &advertise.Fake{}}
+		w := newWorld(t, fake.New(), func(w *world, c *Config) { c.Announcer, g.look = g, func() *View { return w.loop.View() } })
+		w.serve()
+		synctest.Wait()
+		if g.seen == nil || len(g.seen.Failures) > 0 || len(w.loop.View().Failures) != 1 {
+			t.Errorf("before the call %+v, after it %+v", g.seen, w.loop.View())
+		}
 		w.stop()
 	})
 }
