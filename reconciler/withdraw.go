@@ -80,6 +80,7 @@ func (l *Loop) remove(p *plan.Plan, wanted map[service.Key]bool, failures map[st
 			continue
 		}
 		if wait := l.stays(k, shared.Covers(k.VIP), out); wait > 0 {
+			l.keys.Done(k) // an earlier failure
 			next = first(next, wait)
 			continue
 		}

@@ -162,6 +162,53 @@ func TestConfirmedDuringAPass(t *testing.T) {
 	})
 }
 
+// stuck is a data plane that deletes nothing.
+type stuck struct{ dataplane.DataPlane }
+
+func (stuck) Delete(service.Key) error { return errors.New("stuck") }
+
+// counted is a prober that counts the passes.
+type counted struct {
+	Prober
+	passes int
+}
+
+func (c *counted) Set(targets []health.Target) {
+	c.passes++
+	c.Prober.Set(targets)
+}
+
+// A frontend that could not be deleted and must stay again is not retried meanwhile.
+func TestStaysAfterAFailedDeletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow, count := &slowly{after: -1}, &counted{}
+		w := newWorld(t, fake.New(), behind(slow), func(_ *world, c *Config) {
+			c.DataPlane, c.Prober, count.Prober, c.Resync = stuck{c.DataPlane}, count, c.Prober, time.Hour
+		})
+		both := web(1, 1)
+		other := both.Frontends[0]
+		other.Port = 443
+		both.Frontends = append(both.Frontends, other)
+		w.serve(both)
+		synctest.Wait()
+		w.serve(web(1, 1))
+		time.Sleep(time.Second)
+		w.serve()
+		synctest.Wait()
+		before := count.passes
+		time.Sleep(time.Minute)
+		if passes := count.passes - before; passes > 10 {
+			t.Errorf("%d passes in a minute without changes", passes)
+		}
+		slow.confirmAfter(0)
+		time.Sleep(10 * time.Second)
+		if v := w.loop.View(); len(v.Leaving) != 2 || len(v.Failures) != 2 {
+			t.Errorf("leaving are %v, failures %v", v.Leaving, v.Failures)
+		}
+		w.stop()
+	})
+}
+
 // glimpse is an announcer that fails and looks at the View.
 type glimpse struct {
 	advertise.Announcer
