@@ -114,12 +114,11 @@ type Loop struct {
 	// advertised.
 	announced []route.Route
 	since     map[route.Route]time.Time
-	// asked lists the routes of the last call to the announcer, if begun. unsaid is the
-	// error of that call, which first occurred at unsaidAt.
-	asked    []route.Route
-	begun    bool
-	unsaid   error
-	unsaidAt time.Time
+	// asked lists the routes of the last call to the announcer, if begun. unsaid is its
+	// failure.
+	asked  []route.Route
+	begun  bool
+	unsaid keyed.Retry
 	// withdrawing lists the unconfirmed withdrawals as of the last check.
 	withdrawing []advertise.Withdrawal
 	// owners maps Keys to the Services for which they are programmed.

@@ -174,15 +174,12 @@ func byPrefix(routes []route.Route) map[netip.Prefix]route.Route {
 // failed. It passes an empty list once everything that can be programmed is: the
 // announcer may have found routes of an earlier process.
 func (l *Loop) announce(routes []route.Route, failures map[string]error) {
-	if l.Announcer == nil || l.unsaid == nil && slices.Equal(routes, l.asked) && (l.begun || !l.settled) {
+	if l.Announcer == nil || l.unsaid.Err == nil && slices.Equal(routes, l.asked) && (l.begun || !l.settled) {
 		return
 	}
-	before := l.unsaid
-	l.begun, l.asked, l.unsaid = true, routes, l.Announcer.Set(routes)
-	if before == nil && l.unsaid != nil {
-		l.unsaidAt = time.Now()
-	}
-	l.note(announced(l.announced, routes, l.unsaid, failures))
+	l.begun, l.asked = true, routes
+	l.unsaid.Settle(l.Announcer.Set(routes), time.Now())
+	l.note(announced(l.announced, routes, l.unsaid.Err, failures))
 }
 
 // announced returns what is advertised after a Set, and records what failed. If the error

@@ -34,11 +34,11 @@ func (l *Loop) unconfirmed() []advertise.Withdrawal {
 		return nil
 	}
 	all := l.Announcer.Withdrawing()
-	if l.unsaid != nil {
+	if l.unsaid.Err != nil {
 		wanted := byPrefix(l.asked)
 		for _, r := range l.announced {
 			if !wanted[r.Prefix].Prefix.IsValid() {
-				all = append(all, advertise.Withdrawal{Prefix: r.Prefix, From: "the announcer", Since: l.unsaidAt, Reason: l.unsaid.Error()})
+				all = append(all, advertise.Withdrawal{Prefix: r.Prefix, From: "the announcer", Since: l.unsaid.Since, Reason: l.unsaid.Err.Error()})
 			}
 		}
 	}

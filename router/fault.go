@@ -15,11 +15,9 @@ import (
 // Fault is a prefix whose route in the kernel is not as desired.
 type Fault struct {
 	Prefix netip.Prefix
-	// Err names the next hop or the object, and includes the kernel's message.
-	Err error
-	// Since is when the first of Tries consecutive failures occurred.
-	Since time.Time
-	Tries int
+	// Retry has the error, which names the next hop or the object, and includes the
+	// kernel's message.
+	keyed.Retry
 }
 
 // settle records the results of the prefixes that were tried; nil means success.
@@ -81,7 +79,7 @@ func (t *Table) Faults() []Fault {
 	defer t.mu.Unlock()
 	all := t.faults()
 	for p, err := range t.hidden {
-		all = append(all, Fault{Prefix: p, Err: err})
+		all = append(all, Fault{p, keyed.Retry{Err: err}})
 	}
 	slices.SortStableFunc(all, func(a, b Fault) int { return a.Prefix.Compare(b.Prefix) })
 	return all
@@ -90,7 +88,7 @@ func (t *Table) Faults() []Fault {
 // faults lists the prefixes that failed, sorted.
 func (t *Table) faults() (all []Fault) {
 	for p, s := range t.keys.All() {
-		all = append(all, Fault{Prefix: p, Err: s.Err, Since: s.Since, Tries: s.Tries})
+		all = append(all, Fault{p, s.Retry})
 	}
 	slices.SortFunc(all, func(a, b Fault) int { return a.Prefix.Compare(b.Prefix) })
 	return all

@@ -177,6 +177,9 @@ func (t *Tracker[K, V]) Set(k K, want V, err error, now time.Time) {
 
 // Done records that a key is as desired.
 func (t *Tracker[K, V]) Done(k K) {
+	if len(t.states) == 0 {
+		return // without copying a record for each key that is as desired
+	}
 	if s, tried := t.states[k]; tried {
 		delete(t.states, k)
 		t.counts[s.Phase]--
