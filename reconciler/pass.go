@@ -150,7 +150,7 @@ func (l *Loop) advertisable(p *plan.Plan) []route.Route {
 		for _, k := range r.Frontends {
 			if _, ok := l.held[k]; ok {
 				held++
-			} else if !l.isHopeless(k) {
+			} else if !l.isExhausted(k) {
 				pending++
 			}
 		}
@@ -302,8 +302,8 @@ func isUnsupported(err error) bool { return errors.Is(err, dataplane.ErrUnsuppor
 // routes that it shares with others from being advertised.
 const maxAttempts = 3
 
-// isHopeless reports whether a frontend is rejected or has failed maxAttempts times.
-func (l *Loop) isHopeless(k service.Key) bool {
+// isExhausted reports whether a frontend is rejected or has failed maxAttempts times.
+func (l *Loop) isExhausted(k service.Key) bool {
 	s := l.keys.State(k)
 	return s.Phase == keyed.Rejected || s.Tries >= maxAttempts
 }

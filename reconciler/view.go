@@ -70,7 +70,7 @@ func (l *Loop) waits(p *plan.Plan, failures map[string]error) string {
 		_, held := l.held[f.Key]
 		frontends[f.Key.String()] = true
 		switch {
-		case l.DataPlane == nil || held || l.isHopeless(f.Key):
+		case l.DataPlane == nil || held || l.isExhausted(f.Key):
 		case f.State == plan.AwaitingHealth:
 			return fmt.Sprintf("%s waits for the first health checks of its backends", f.Key)
 		case f.Want != nil:

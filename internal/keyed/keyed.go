@@ -30,7 +30,7 @@ type Retry struct {
 	// Since is when the first of Tries failures occurred.
 	Since time.Time
 	Tries int
-	// Due is when to try again; zero after a failure: not before the wish changes.
+	// Due is when to try again; zero after a failure: not before the desired value changes.
 	Due time.Time
 }
 
@@ -73,10 +73,10 @@ type State[V any] struct {
 // Tracker records the keys that are not as desired. At first and after TouchAll, the
 // actual state of all keys is unknown.
 type Tracker[K comparable, V any] struct {
-	// Same compares two wishes, for Ready.
+	// Same compares two desired values, for Ready.
 	Same func(a, b V) bool
 	// IsRejection reports whether an error is a rejection of its key; nil: none is. It
-	// rests until its wish changes or, with RetryRejected, only for the backoff.
+	// rests until its desired value changes or, with RetryRejected, only for the backoff.
 	IsRejection   func(error) bool
 	RetryRejected bool
 
@@ -94,7 +94,7 @@ type Tracker[K comparable, V any] struct {
 	whole        Retry
 }
 
-// Touch records that the wish of a key changed. It reports false if that needs no record,
+// Touch records that the desired value of a key changed. It reports false if that needs no record,
 // because the next Take asks for everything.
 func (t *Tracker[K, V]) Touch(k K) bool {
 	if !t.known && !t.taken {

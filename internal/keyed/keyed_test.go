@@ -64,12 +64,12 @@ func TestOneKey(t *testing.T) {
 		t.Errorf("%+v, want the error since %s", s, start)
 	}
 	if k.Touch("a"); take() != "[a] false" {
-		t.Error("a failed key is not tried as soon as its wish changes")
+		t.Error("a failed key is not tried as soon as its desired value changes")
 	}
 	settle(errNo)
 	expect("after a rejection", Rejected, 1, First)
 	if k.Touch("a"); take() != "[a] false" {
-		t.Error("a rejected key is not tried as soon as its wish changes")
+		t.Error("a rejected key is not tried as soon as its desired value changes")
 	}
 	k.Touch("a") // while it is written
 	settle(nil)
@@ -131,14 +131,14 @@ type model struct {
 	rng          *rand.Rand
 	now          time.Time
 	rate         float64
-	held, wished map[int]int
+	held, desired map[int]int
 	changed      map[int]bool
 	rejected     int
 }
 
 // call writes one key.
 func (m *model) call(k int) error {
-	want, is := m.wished[k]
+	want, is := m.desired[k]
 	fails := m.rng.Float64() < m.rate
 	switch {
 	case is && want%10 == m.rejected:
@@ -156,11 +156,11 @@ func (m *model) call(k int) error {
 	return nil
 }
 
-// change makes a wish.
+// change changes what is desired.
 func (m *model) change() {
 	k := m.rng.IntN(30)
-	if delete(m.wished, k); m.rng.IntN(3) > 0 {
-		m.wished[k] = m.rng.IntN(100)
+	if delete(m.desired, k); m.rng.IntN(3) > 0 {
+		m.desired[k] = m.rng.IntN(100)
 	}
 	m.changed[k] = true
 	m.Touch(k)
@@ -176,9 +176,9 @@ func (m *model) pass(t *testing.T) {
 		}
 	}
 	if clear(m.changed); all {
-		keys = slices.Collect(maps.Keys(m.wished))
+		keys = slices.Collect(maps.Keys(m.desired))
 		for k := range m.held {
-			if _, is := m.wished[k]; !is {
+			if _, is := m.desired[k]; !is {
 				keys = append(keys, k)
 			}
 		}
@@ -219,7 +219,7 @@ func TestRandomHistories(t *testing.T) {
 	for seed := range uint64(60) {
 		m := &model{
 			Tracker: &Tracker[int, int]{IsRejection: isNo, RetryRejected: true}, rng: rand.New(rand.NewPCG(seed, 1)),
-			now: start, held: map[int]int{3: 1, 77: 1}, wished: map[int]int{}, changed: map[int]bool{}, rejected: int(seed % 12),
+			now: start, held: map[int]int{3: 1, 77: 1}, desired: map[int]int{}, changed: map[int]bool{}, rejected: int(seed % 12),
 		}
 		for range 20 {
 			m.rate = 0.1
@@ -250,7 +250,7 @@ func (m *model) verify(t *testing.T) {
 	for m.Pending() > 0 {
 		m.pass(t)
 	}
-	for k, want := range m.wished {
+	for k, want := range m.desired {
 		if s := m.State(k); want%10 == m.rejected && s.Phase == Rejected {
 			continue
 		}
@@ -259,7 +259,7 @@ func (m *model) verify(t *testing.T) {
 		}
 	}
 	for k := range m.held {
-		if _, is := m.wished[k]; !is {
+		if _, is := m.desired[k]; !is {
 			t.Fatalf("key %d is left", k)
 		}
 	}
