@@ -105,7 +105,7 @@ type Loop struct {
 	// held is what the data plane has, or nil if it must be read.
 	held map[service.Key]desired.Frontend
 	// keys records the frontends that the data plane rejects, and those that could not be
-	// written or deleted. A deletion is recorded as the wish for an empty frontend.
+	// written or deleted. A deletion is recorded with an empty frontend as desired.
 	keys keyed.Tracker[service.Key, desired.Frontend]
 	// leaving holds frontends that are still programmed although the plan does not
 	// include them.

@@ -284,8 +284,8 @@ func (l *Loop) holdsAs(want desired.Frontend) bool {
 }
 
 // settle records the result of a call for a frontend, and reports whether it succeeded.
-func (l *Loop) settle(k service.Key, wish desired.Frontend, err error, failures map[string]error) bool {
-	l.keys.Set(k, wish, err, time.Now())
+func (l *Loop) settle(k service.Key, want desired.Frontend, err error, failures map[string]error) bool {
+	l.keys.Set(k, want, err, time.Now())
 	switch {
 	case isUnsupported(err):
 		l.Log.Warn("frontend rejected", "frontend", k, "error", err)

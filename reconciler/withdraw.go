@@ -68,7 +68,7 @@ func (l *Loop) lookForConfirmations() (changed bool) {
 // or 0 for none.
 func (l *Loop) remove(p *plan.Plan, wanted map[service.Key]bool, failures map[string]error) (next time.Duration) {
 	isHeld := func(k service.Key) bool { _, is := l.held[k]; return is }
-	l.keys.Drop(func(k service.Key, wish desired.Frontend) bool { return !wanted[k] && (wish.Key == k || !isHeld(k)) })
+	l.keys.Drop(func(k service.Key, want desired.Frontend) bool { return !wanted[k] && (want.Key == k || !isHeld(k)) })
 	maps.DeleteFunc(l.leaving, func(k service.Key, _ *Leaving) bool { return wanted[k] || !isHeld(k) })
 	var shared lpm.Map[bool]
 	for _, r := range l.advertisable(p) {
