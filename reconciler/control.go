@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/internal/keyed"
 	"github.com/fairlead/fairlead/source"
 )
 
@@ -92,12 +93,6 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// Backoff between passes after a failure: doubled from the first to the last.
-const (
-	retryFirst = 100 * time.Millisecond
-	retryLast  = 10 * time.Second
-)
-
 // Loop is the control loop.
 type Loop struct {
 	Config
@@ -109,9 +104,9 @@ type Loop struct {
 
 	// held is what the data plane has, or nil if it must be read.
 	held map[service.Key]desired.Frontend
-	// unsure means that a call to the data plane failed, so that its state must be read
-	// again.
-	unsure bool
+	// keys records the frontends that the data plane rejects, and those that could not be
+	// written or deleted. A deletion is recorded with an empty frontend as desired.
+	keys keyed.Tracker[service.Key, desired.Frontend]
 	// leaving holds frontends that are still programmed although the plan does not
 	// include them.
 	leaving map[service.Key]*Leaving
@@ -119,26 +114,20 @@ type Loop struct {
 	// advertised.
 	announced []route.Route
 	since     map[route.Route]time.Time
-	// asked lists the routes of the last call to the announcer, if begun. unsaid is the
-	// error of that call, which first occurred at unsaidAt.
-	asked    []route.Route
-	begun    bool
-	unsaid   error
-	unsaidAt time.Time
+	// asked lists the routes of the last call to the announcer, if begun. unsaid is its
+	// failure.
+	asked  []route.Route
+	begun  bool
+	unsaid keyed.Retry
 	// withdrawing lists the unconfirmed withdrawals as of the last check.
 	withdrawing []advertise.Withdrawal
-	// refused holds desired frontends that the data plane rejects, and why.
-	refused map[service.Key]refusal
 	// owners maps Keys to the Services for which they are programmed.
 	owners map[service.Key]service.ID
 	// conflicts holds the conflicts of the last plan.
 	conflicts map[conflict]bool
-	// failed holds frontends that could not be written, rested those that were not
-	// retried in this pass.
-	failed map[service.Key]*failure
-	rested map[string]bool
-	// retry is the backoff for all other failures.
-	retry time.Duration
+	// missed counts the frontends that failed in this pass, tries the passes in a row in
+	// which anything else did.
+	missed, tries int
 	// failures counts failed calls since the start.
 	failures uint64
 	// others is the set of load balancers configured in the data plane; nil before the
@@ -167,17 +156,12 @@ type Loop struct {
 	ordered atomic.Bool
 }
 
-type refusal struct {
-	wish desired.Frontend
-	err  error
-}
-
 // New returns a loop that is not yet running.
 func New(c Config) *Loop {
 	l := &Loop{
 		Config: c, wake: make(chan struct{}, 1),
-		leaving: map[service.Key]*Leaving{}, since: map[route.Route]time.Time{}, refused: map[service.Key]refusal{},
-		failed: map[service.Key]*failure{},
+		leaving: map[service.Key]*Leaving{}, since: map[route.Route]time.Time{},
+		keys: keyed.Tracker[service.Key, desired.Frontend]{Same: desired.Frontend.Same, IsRejection: isUnsupported},
 	}
 	if c.Claims != nil {
 		l.owners = c.Claims.Load()

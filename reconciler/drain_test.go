@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/fake"
+	"github.com/fairlead/fairlead/internal/keyed"
 	"github.com/fairlead/fairlead/source"
 )
 
@@ -281,7 +282,7 @@ func TestPreparesForPacketsOfOthers(t *testing.T) {
 		"nobody else is known":       {alone: true, do: func(*world, *stateful) {}},
 		"it is to drain":             {want: time.Second, do: func(w *world, _ *stateful) { w.loop.OrderDrain(true) }},
 		"it is named as draining":    {want: time.Second, do: func(w *world, _ *stateful) { w.publish(source.Snapshot{Draining: []netip.Addr{own}}) }},
-		"it fails for half a minute": {want: 30 * time.Second, late: retryLast, do: func(_ *world, p *stateful) { p.set(0, true) }},
+		"it fails for half a minute": {want: 30 * time.Second, late: keyed.Last, do: func(_ *world, p *stateful) { p.set(0, true) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/internal/keyed"
 	"github.com/fairlead/fairlead/source"
 )
 
@@ -22,10 +23,10 @@ import (
 func (l *Loop) pass() time.Duration {
 	snapshot := l.snapshot.Load()
 	failures := map[string]error{}
-	l.rested, l.passed = map[string]bool{}, time.Now()
-	if l.unsure {
-		l.held, l.unsure = nil, false
+	if l.missed > 0 {
+		l.held = nil // what a failed call did is unknown
 	}
+	l.missed, l.passed = 0, time.Now()
 	if l.held == nil && l.DataPlane != nil {
 		if err := l.list(); err != nil {
 			failures["data plane"] = err
@@ -64,11 +65,14 @@ func (l *Loop) pass() time.Duration {
 		planned := p.Prefixes()
 		l.withdrawBut(func(r route.Route) bool { return planned[r.Prefix] }, failures) // whatever the state of the data plane
 	}
-	l.lookForConfirmations()
-	l.failures += uint64(len(l.tried(failures)))
+	if l.lookForConfirmations() {
+		next = first(next, confirmPace) // what was removed before did not know of them
+	}
+	l.failures += uint64(len(failures))
 	l.publish(p, snapshot, failures)
 	if l.settled && !l.begun && l.held != nil {
 		l.announce(l.advertisable(p), failures)
+		l.publish(p, snapshot, failures)
 	}
 	next = l.sooner(l.nextPass(next, failures))
 	return first(next, first(prepare, begin))
@@ -104,7 +108,10 @@ func (l *Loop) close(p *plan.Plan, failures map[string]error) time.Duration {
 	due := l.remove(p, wanted, failures)
 	// Advertise only what is programmed.
 	l.announce(l.advertisable(p), failures)
-	return first(due, l.nextRetry())
+	if at := l.keys.Due(); !at.IsZero() {
+		due = first(due, max(time.Until(at), time.Millisecond))
+	}
+	return due
 }
 
 // first returns the shorter of two waits, where 0 means none.
@@ -143,7 +150,7 @@ func (l *Loop) advertisable(p *plan.Plan) []route.Route {
 		for _, k := range r.Frontends {
 			if _, ok := l.held[k]; ok {
 				held++
-			} else if _, refused := l.refused[k]; !refused && !l.isExhausted(k) {
+			} else if !l.isExhausted(k) {
 				pending++
 			}
 		}
@@ -167,15 +174,12 @@ func byPrefix(routes []route.Route) map[netip.Prefix]route.Route {
 // failed. It passes an empty list once everything that can be programmed is: the
 // announcer may have found routes of an earlier process.
 func (l *Loop) announce(routes []route.Route, failures map[string]error) {
-	if l.Announcer == nil || l.unsaid == nil && slices.Equal(routes, l.asked) && (l.begun || !l.settled) {
+	if l.Announcer == nil || l.unsaid.Err == nil && slices.Equal(routes, l.asked) && (l.begun || !l.settled) {
 		return
 	}
-	before := l.unsaid
-	l.begun, l.asked, l.unsaid = true, routes, l.Announcer.Set(routes)
-	if before == nil && l.unsaid != nil {
-		l.unsaidAt = time.Now()
-	}
-	l.note(announced(l.announced, routes, l.unsaid, failures))
+	l.begun, l.asked = true, routes
+	l.unsaid.Settle(l.Announcer.Set(routes), time.Now())
+	l.note(announced(l.announced, routes, l.unsaid.Err, failures))
 }
 
 // announced returns what is advertised after a Set, and records what failed. If the error
@@ -236,7 +240,7 @@ func (l *Loop) note(routes []route.Route) {
 // upsert writes every frontend that differs from the plan and returns the keys in the
 // plan.
 func (l *Loop) upsert(p *plan.Plan, failures map[string]error) map[service.Key]bool {
-	wanted := map[service.Key]bool{}
+	wanted, now := map[service.Key]bool{}, time.Now()
 	var todo []desired.Frontend
 	for i := range p.Frontends {
 		want := p.Frontends[i].Want
@@ -245,14 +249,8 @@ func (l *Loop) upsert(p *plan.Plan, failures map[string]error) map[service.Key]b
 		}
 		wanted[want.Key] = true
 		if l.holdsAs(*want) {
-			delete(l.refused, want.Key)
-			delete(l.failed, want.Key)
-			continue
-		}
-		if r, ok := l.refused[want.Key]; ok && r.wish.Same(*want) {
-			continue
-		}
-		if !l.rests(want.Key, *want, failures) {
+			l.keys.Done(want.Key)
+		} else if l.keys.Ready(want.Key, *want, now) {
 			todo = append(todo, *want)
 		}
 	}
@@ -262,7 +260,10 @@ func (l *Loop) upsert(p *plan.Plan, failures map[string]error) map[service.Key]b
 		}
 	}
 	for _, want := range todo {
-		l.upsertOne(want, failures)
+		if l.settle(want.Key, want, l.DataPlane.Upsert(want), failures) {
+			l.held[want.Key] = want
+			l.Log.Debug("frontend programmed", "frontend", want.Key, "backends", len(want.Backends))
+		}
 	}
 	return wanted
 }
@@ -282,21 +283,29 @@ func (l *Loop) holdsAs(want desired.Frontend) bool {
 	return true
 }
 
-func (l *Loop) upsertOne(want desired.Frontend, failures map[string]error) {
-	err := l.DataPlane.Upsert(want)
+// settle records the result of a call for a frontend, and reports whether it succeeded.
+func (l *Loop) settle(k service.Key, want desired.Frontend, err error, failures map[string]error) bool {
+	l.keys.Set(k, want, err, time.Now())
 	switch {
-	case errors.Is(err, dataplane.ErrUnsupported):
-		l.refused[want.Key] = refusal{want, err}
-		delete(l.failed, want.Key)
-		l.Log.Warn("frontend rejected", "frontend", want.Key, "error", err)
+	case isUnsupported(err):
+		l.Log.Warn("frontend rejected", "frontend", k, "error", err)
 	case err != nil:
-		l.fail(want.Key, want, err, failures)
-	default:
-		delete(l.refused, want.Key)
-		delete(l.failed, want.Key)
-		l.held[want.Key] = want
-		l.Log.Debug("frontend programmed", "frontend", want.Key, "backends", len(want.Backends))
+		failures[k.String()] = err
+		l.missed++
 	}
+	return err == nil
+}
+
+func isUnsupported(err error) bool { return errors.Is(err, dataplane.ErrUnsupported) }
+
+// maxAttempts is the number of failures after which a frontend no longer prevents the
+// routes that it shares with others from being advertised.
+const maxAttempts = 3
+
+// isExhausted reports whether a frontend is rejected or has failed maxAttempts times.
+func (l *Loop) isExhausted(k service.Key) bool {
+	s := l.keys.State(k)
+	return s.Phase == keyed.Rejected || s.Tries >= maxAttempts
 }
 
 // maxLoggedFailures limits how many failures of one pass are logged: if there is no room for
@@ -306,41 +315,23 @@ const maxLoggedFailures = 10
 // nextPass logs failures and returns the time until the next pass: when one is due or, if
 // something other than a frontend failed, after an exponential backoff.
 func (l *Loop) nextPass(due time.Duration, failures map[string]error) time.Duration {
-	if l.failsBeyond(failures) {
-		l.retry = min(max(2*l.retry, retryFirst), retryLast)
-		due = first(due, l.retry)
+	if len(failures) > l.missed { // frontends have their own retries
+		l.tries++
+		due = first(due, keyed.Backoff(l.tries))
 	} else {
-		l.retry = 0
+		l.tries = 0
 	}
 	if due == 0 {
 		due = time.Hour // until notified
 	}
-	tried := l.tried(failures)
-	for i, what := range tried {
+	for i, what := range slices.Sorted(maps.Keys(failures)) {
 		if i == maxLoggedFailures {
-			l.Log.Error("more failures while applying the plan, see the status", "calls", len(tried)-i)
+			l.Log.Error("more failures while applying the plan, see the status", "calls", len(failures)-i)
 			break
 		}
 		l.Log.Error("failed to apply the plan, will retry", "what", what, "error", failures[what], "in", due)
 	}
 	return due
-}
-
-// tried returns what this pass has tried and failed to do, sorted.
-func (l *Loop) tried(failures map[string]error) []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(failures)), func(what string) bool { return l.rested[what] })
-}
-
-// failsBeyond reports whether something other than frontends failed. Frontends have their
-// own retries.
-func (l *Loop) failsBeyond(failures map[string]error) bool {
-	own := 0
-	for k := range l.failed {
-		if failures[k.String()] != nil {
-			own++
-		}
-	}
-	return len(failures) > own
 }
 
 // list reads the actual state of the data plane.

@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/fake"
+	"github.com/fairlead/fairlead/internal/keyed"
 	"github.com/fairlead/fairlead/source"
 )
 
@@ -69,7 +70,7 @@ func TestSenders(t *testing.T) {
 		say(addrs("172.16.1.2"))
 		w.expect() // nothing is served unchecked
 		b.fail = false
-		time.Sleep(retryFirst)
+		time.Sleep(keyed.First)
 		w.expect("accept [172.16.1.2]", "serve 1")
 		say(addrs("172.16.1.2"))
 		w.expect("serve 1")
@@ -79,7 +80,7 @@ func TestSenders(t *testing.T) {
 		say(addrs("172.16.2.2"))
 		w.expect("serve 1") // packets are checked against the previous senders
 		b.fail = false
-		time.Sleep(retryFirst)
+		time.Sleep(keyed.First)
 		w.expect("accept [172.16.2.2]", "serve 1")
 		say(nil) // unknown senders change nothing
 		w.expect("serve 1")

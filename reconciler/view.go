@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/keyed"
 	"github.com/fairlead/fairlead/source"
 )
 
@@ -67,10 +68,9 @@ func (l *Loop) waits(p *plan.Plan, failures map[string]error) string {
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
 		_, held := l.held[f.Key]
-		_, refused := l.refused[f.Key]
 		frontends[f.Key.String()] = true
 		switch {
-		case l.DataPlane == nil || held || refused || l.isExhausted(f.Key):
+		case l.DataPlane == nil || held || l.isExhausted(f.Key):
 		case f.State == plan.AwaitingHealth:
 			return fmt.Sprintf("%s waits for the first health checks of its backends", f.Key)
 		case f.Want != nil:
@@ -90,16 +90,22 @@ func (l *Loop) waits(p *plan.Plan, failures map[string]error) string {
 }
 
 func (l *Loop) publish(p *plan.Plan, s *source.Snapshot, failures map[string]error) {
+	failures = maps.Clone(failures)
+	refused := map[service.Key]string{}
+	for k, s := range l.keys.All() {
+		if s.Phase == keyed.Rejected {
+			refused[k] = s.Err.Error()
+		} else {
+			failures[k.String()] = s.Err
+		}
+	}
 	v := &View{
 		Plan: p, Problems: slices.Concat(s.Problems, l.unnamed(s, p)), Stale: s.Stale, Failures: failures, Failed: l.failures, Loaded: true, Waits: l.waits(p, failures),
-		Held: maps.Clone(l.held), Refused: map[service.Key]string{}, Announced: maps.Clone(l.since),
+		Held: maps.Clone(l.held), Refused: refused, Announced: maps.Clone(l.since),
 		Withdrawing: l.withdrawing, Leaving: make(map[service.Key]Leaving, len(l.leaving)),
 	}
 	for k, f := range l.leaving {
 		v.Leaving[k] = *f
-	}
-	for k, r := range l.refused {
-		v.Refused[k] = r.err.Error()
 	}
 	if d := &l.drain; len(d.why) > 0 {
 		v.Drain = d.shown()

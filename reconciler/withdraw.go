@@ -34,11 +34,11 @@ func (l *Loop) unconfirmed() []advertise.Withdrawal {
 		return nil
 	}
 	all := l.Announcer.Withdrawing()
-	if l.unsaid != nil {
+	if l.unsaid.Err != nil {
 		wanted := byPrefix(l.asked)
 		for _, r := range l.announced {
 			if !wanted[r.Prefix].Prefix.IsValid() {
-				all = append(all, advertise.Withdrawal{Prefix: r.Prefix, From: "the announcer", Since: l.unsaidAt, Reason: l.unsaid.Error()})
+				all = append(all, advertise.Withdrawal{Prefix: r.Prefix, From: "the announcer", Since: l.unsaid.Since, Reason: l.unsaid.Err.Error()})
 			}
 		}
 	}
@@ -67,9 +67,8 @@ func (l *Loop) lookForConfirmations() (changed bool) {
 // withdrawal. Other frontends do not wait for that. It returns when the next one is due,
 // or 0 for none.
 func (l *Loop) remove(p *plan.Plan, wanted map[service.Key]bool, failures map[string]error) (next time.Duration) {
-	maps.DeleteFunc(l.refused, func(k service.Key, _ refusal) bool { return !wanted[k] })
 	isHeld := func(k service.Key) bool { _, is := l.held[k]; return is }
-	maps.DeleteFunc(l.failed, func(k service.Key, f *failure) bool { return !wanted[k] && (len(f.wish.Backends) > 0 || !isHeld(k)) })
+	l.keys.Drop(func(k service.Key, want desired.Frontend) bool { return !wanted[k] && (want.Key == k || !isHeld(k)) })
 	maps.DeleteFunc(l.leaving, func(k service.Key, _ *Leaving) bool { return wanted[k] || !isHeld(k) })
 	var shared lpm.Map[bool]
 	for _, r := range l.advertisable(p) {
@@ -81,19 +80,14 @@ func (l *Loop) remove(p *plan.Plan, wanted map[service.Key]bool, failures map[st
 			continue
 		}
 		if wait := l.stays(k, shared.Covers(k.VIP), out); wait > 0 {
+			l.keys.Done(k) // an earlier failure
 			next = first(next, wait)
 			continue
 		}
-		if l.rests(k, desired.Frontend{}, failures) {
-			continue
+		if l.keys.Ready(k, desired.Frontend{}, l.passed) && l.settle(k, desired.Frontend{}, l.DataPlane.Delete(k), failures) {
+			delete(l.held, k)
+			delete(l.leaving, k)
 		}
-		if err := l.DataPlane.Delete(k); err != nil {
-			l.fail(k, desired.Frontend{}, err, failures)
-			continue
-		}
-		delete(l.held, k)
-		delete(l.leaving, k)
-		delete(l.failed, k)
 	}
 	return next
 }

@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -10,7 +11,10 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/route"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/fake"
+	"github.com/fairlead/fairlead/internal/keyed"
 )
 
 // slowly is an announcer whose withdrawals are confirmed after a delay; never if that is
@@ -130,6 +134,108 @@ func TestOneAddressOfSeveral(t *testing.T) {
 	})
 }
 
+// drowsy is a data plane whose deletions take time.
+type drowsy struct{ dataplane.DataPlane }
+
+func (d drowsy) Delete(k service.Key) error {
+	time.Sleep(2 * confirmPace)
+	return d.DataPlane.Delete(k)
+}
+
+// A withdrawal that is confirmed while other frontends are deleted counts from then on.
+func TestConfirmedDuringAPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &slowly{after: confirmPace}
+		w := newWorld(t, fake.New(), behind(slow), func(_ *world, c *Config) { c.DataPlane, c.Resync = drowsy{c.DataPlane}, time.Hour })
+		two := web(2, 1)
+		other := two.Frontends[0]
+		other.Port = 443
+		two.Frontends = append(two.Frontends, other)
+		w.serve(web(1, 1), two)
+		w.expect("upsert 10.1.1.1 1", "upsert 10.1.2.1 1", "upsert 10.1.2.1 1", "announce 2")
+		w.serve(web(2, 1)) // the address of the other port stays advertised
+		time.Sleep(3 * confirmPace)
+		w.expect("announce 1", "delete 10.1.2.1")
+		time.Sleep(2 * time.Second)
+		w.expect("delete 10.1.1.1")
+		w.stop()
+	})
+}
+
+// stuck is a data plane that deletes nothing.
+type stuck struct{ dataplane.DataPlane }
+
+func (stuck) Delete(service.Key) error { return errors.New("stuck") }
+
+// counted is a prober that counts the passes.
+type counted struct {
+	Prober
+	passes int
+}
+
+func (c *counted) Set(targets []health.Target) {
+	c.passes++
+	c.Prober.Set(targets)
+}
+
+// A frontend that could not be deleted and must stay again is not retried meanwhile.
+func TestStaysAfterAFailedDeletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow, count := &slowly{after: -1}, &counted{}
+		w := newWorld(t, fake.New(), behind(slow), func(_ *world, c *Config) {
+			c.DataPlane, c.Prober, count.Prober, c.Resync = stuck{c.DataPlane}, count, c.Prober, time.Hour
+		})
+		both := web(1, 1)
+		other := both.Frontends[0]
+		other.Port = 443
+		both.Frontends = append(both.Frontends, other)
+		w.serve(both)
+		synctest.Wait()
+		w.serve(web(1, 1))
+		time.Sleep(time.Second)
+		w.serve()
+		synctest.Wait()
+		before := count.passes
+		time.Sleep(time.Minute)
+		if passes := count.passes - before; passes > 10 {
+			t.Errorf("%d passes in a minute without changes", passes)
+		}
+		slow.confirmAfter(0)
+		time.Sleep(10 * time.Second)
+		if v := w.loop.View(); len(v.Leaving) != 2 || len(v.Failures) != 2 {
+			t.Errorf("leaving are %v, failures %v", v.Leaving, v.Failures)
+		}
+		w.stop()
+	})
+}
+
+// glimpse is an announcer that fails and looks at the View.
+type glimpse struct {
+	advertise.Announcer
+	look func() *View
+	seen *View
+}
+
+func (g *glimpse) Set([]route.Route) error {
+	g.seen = g.look()
+	return errors.New("no")
+}
+
+// A View that was published does not change when the first announcement fails, which
+// follows it.
+func TestAPublishedViewStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &glimpse{Announcer: &advertise.Fake{}}
+		w := newWorld(t, fake.New(), func(w *world, c *Config) { c.Announcer, g.look = g, func() *View { return w.loop.View() } })
+		w.serve()
+		synctest.Wait()
+		if g.seen == nil || len(g.seen.Failures) > 0 || len(w.loop.View().Failures) != 1 {
+			t.Errorf("before the call %+v, after it %+v", g.seen, w.loop.View())
+		}
+		w.stop()
+	})
+}
+
 // A route whose withdrawal fails keeps its frontend.
 func TestHeldWhileTheAnnouncerFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -145,7 +251,7 @@ func TestHeldWhileTheAnnouncerFails(t *testing.T) {
 			t.Errorf("waited for is %v", v.Withdrawing)
 		}
 		w.setFail(func() bool { return false })
-		time.Sleep(retryLast)
+		time.Sleep(keyed.Last)
 		w.expect("announce 1", "announce 2")
 		time.Sleep(time.Second)
 		w.expect("delete 10.1.1.1")

@@ -45,7 +45,10 @@ func (t *Table) apply(prefixes []netip.Prefix) outcome {
 		if err != nil {
 			return outcome{err: err}
 		}
-		t.held, prefixes = k, slices.Concat(slices.Collect(maps.Keys(t.desired)), slices.Collect(maps.Keys(k.routes)), slices.Collect(maps.Keys(t.faults)))
+		t.held, prefixes = k, slices.Concat(slices.Collect(maps.Keys(t.desired)), slices.Collect(maps.Keys(k.routes)))
+		for p := range t.keys.All() {
+			prefixes = append(prefixes, p)
+		}
 	}
 	o := outcome{tried: make(map[netip.Prefix]error, len(prefixes))}
 	slices.SortFunc(prefixes, netip.Prefix.Compare)

@@ -9,64 +9,40 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/keyed"
 	"github.com/fairlead/fairlead/internal/wake"
 )
-
-// retryFirst is the backoff after the first failure of a route; it doubles with each
-// failure, up to resyncEvery.
-const retryFirst = 100 * time.Millisecond
 
 // Fault is a prefix whose route in the kernel is not as desired.
 type Fault struct {
 	Prefix netip.Prefix
-	// Err names the next hop or the object, and includes the kernel's message.
-	Err error
-	// Since is when the first of Tries consecutive failures occurred.
-	Since time.Time
-	Tries int
-	due   time.Time // the next retry; zero: only at the next change
-}
-
-// backoff returns the pause after that many consecutive failures.
-func backoff(tries int) time.Duration {
-	return min(retryFirst<<min(tries-1, 10), resyncEvery)
+	// Retry has the error, which names the next hop or the object, and includes the
+	// kernel's message.
+	keyed.Retry
 }
 
 // settle records the results of the prefixes that were tried; nil means success.
 func (t *Table) settle(tried map[netip.Prefix]error, now time.Time) {
 	logged := 0
 	for _, p := range slices.SortedFunc(maps.Keys(tried), netip.Prefix.Compare) {
-		err, f := tried[p], t.faults[p]
-		if err == nil && f == nil {
-			continue
-		}
-		changed := err == nil || f == nil || f.Err.Error() != err.Error()
-		if changed && logged < namedFaults {
-			t.logFault(p, f, err, now)
+		err, was := tried[p], t.keys.State(p)
+		t.keys.Set(p, struct{}{}, err, now)
+		if ((err == nil) != (was.Err == nil) || err != nil && err.Error() != was.Err.Error()) && logged < namedFaults {
+			t.logFault(p, was.Since, err, now)
 			logged++
 		}
-		if err == nil {
-			delete(t.faults, p)
-			continue
-		}
-		next := Fault{Prefix: p, Err: err, Since: now, Tries: 1}
-		if f != nil {
-			next.Since, next.Tries = f.Since, f.Tries+1
-		}
-		next.due = now.Add(backoff(next.Tries))
-		t.faults[p] = &next
 	}
 	if logged == namedFaults {
-		t.c.Log.Warn("more routes changed their state, see the status", "degraded", len(t.faults))
+		t.c.Log.Warn("more routes changed their state, see the status", "degraded", t.keys.Count(keyed.Failing))
 	}
-	if len(t.faults) > 0 {
+	if t.keys.Count(keyed.Failing) > 0 {
 		t.notify()
 	}
 }
 
-func (t *Table) logFault(p netip.Prefix, was *Fault, err error, now time.Time) {
+func (t *Table) logFault(p netip.Prefix, since time.Time, err error, now time.Time) {
 	if err == nil {
-		t.c.Log.Info("route updated after a failure", "prefix", p, "after", now.Sub(was.Since).Round(time.Millisecond))
+		t.c.Log.Info("route updated after a failure", "prefix", p, "after", now.Sub(since).Round(time.Millisecond))
 		return
 	}
 	t.c.Log.Warn("failed to update a route, will retry", "prefix", p, slog.Any("error", err))
@@ -89,8 +65,8 @@ func (t *Table) notify() {
 func (t *Table) nextRetry(now time.Time, limit time.Duration) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, f := range t.faults {
-		limit = min(limit, max(0, f.due.Sub(now)))
+	if due := t.keys.Due(); !due.IsZero() {
+		limit = min(limit, max(0, due.Sub(now)))
 	}
 	return limit
 }
@@ -99,14 +75,20 @@ func (t *Table) nextRetry(now time.Time, limit time.Duration) time.Duration {
 func (t *Table) Faults() []Fault {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var all []Fault
-	for _, f := range t.faults {
-		all = append(all, *f)
-	}
+	all := t.faults()
 	for p, err := range t.hidden {
-		all = append(all, Fault{Prefix: p, Err: err})
+		all = append(all, Fault{p, keyed.Retry{Err: err}})
 	}
 	slices.SortStableFunc(all, func(a, b Fault) int { return a.Prefix.Compare(b.Prefix) })
+	return all
+}
+
+// faults lists the prefixes that failed, sorted.
+func (t *Table) faults() (all []Fault) {
+	for p, s := range t.keys.All() {
+		all = append(all, Fault{p, s.Retry})
+	}
+	slices.SortFunc(all, func(a, b Fault) int { return a.Prefix.Compare(b.Prefix) })
 	return all
 }
 
@@ -124,12 +106,12 @@ const namedFaults = 10
 // err returns everything that keeps the kernel from the desired state.
 func (t *Table) err() error {
 	errs := []error{t.failed}
-	for _, p := range slices.SortedFunc(maps.Keys(t.faults), netip.Prefix.Compare) {
-		if len(errs) > namedFaults {
-			errs = append(errs, fmt.Errorf("and %d other prefixes", len(t.faults)-namedFaults))
-			break
-		}
-		errs = append(errs, fmt.Errorf("%s: %w", p, t.faults[p].Err))
+	faults := t.faults()
+	for _, f := range faults[:min(len(faults), namedFaults)] {
+		errs = append(errs, fmt.Errorf("%s: %w", f.Prefix, f.Err))
+	}
+	if more := len(faults) - namedFaults; more > 0 {
+		errs = append(errs, fmt.Errorf("and %d other prefixes", more))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("fib: %w", err)

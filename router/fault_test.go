@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -172,18 +171,6 @@ func TestRetriesWithoutChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	untilSummary(t, table, "10.1.1.0/24 [10.0.0.105] [1]\n")
-}
-
-func TestBackoff(t *testing.T) {
-	var got []time.Duration
-	for tries := range 10 {
-		got = append(got, backoff(tries+1))
-	}
-	ms := time.Millisecond
-	want := []time.Duration{100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 6400 * ms, resyncEvery, resyncEvery, resyncEvery}
-	if !slices.Equal(got, want) || backoff(1<<40) != resyncEvery {
-		t.Errorf("pauses %v, want %v", got, want)
-	}
 }
 
 // onRouter adds an administrator's route to the router.

@@ -24,6 +24,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/internal/keyed"
 )
 
 // Defaults of Config.
@@ -73,12 +74,12 @@ type Table struct {
 	wake   chan struct{} // receives a value when a retry becomes due
 
 	mu      sync.Mutex
-	desired map[netip.Prefix]desiredRoute // nil before the first Set
-	held    *kernel                       // nil if it must be read from scratch
-	faults  map[netip.Prefix]*Fault
-	hidden  map[netip.Prefix]error // routes of another daemon that cannot be shadowed
-	failed  error                  // of the last Set or Resync, if it concerns no single prefix
-	plain   string                 // why groups are not resilient; empty if they are
+	desired map[netip.Prefix]desiredRoute         // nil before the first Set
+	held    *kernel                               // nil if it must be read from scratch
+	keys    keyed.Tracker[netip.Prefix, struct{}] // the prefixes whose routes failed
+	hidden  map[netip.Prefix]error                // routes of another daemon that cannot be shadowed
+	failed  error                                 // of the last Set or Resync, if it concerns no single prefix
+	plain   string                                // why groups are not resilient; empty if they are
 	// degraded lists the features that the kernel lacks.
 	degraded []features.Degraded
 }
@@ -97,7 +98,7 @@ func New(c Config) (*Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fib: netlink socket: %w", err)
 	}
-	t := &Table{c: c, sock: &nl.SocketHandle{Socket: sock}, wake: make(chan struct{}, 1), faults: map[netip.Prefix]*Fault{}}
+	t := &Table{c: c, sock: &nl.SocketHandle{Socket: sock}, wake: make(chan struct{}, 1)}
 	// The kernel then filters dumps by protocol and table (since Linux 4.20).
 	if err := unix.SetsockoptInt(sock.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1); err != nil {
 		sock.Close()
@@ -187,8 +188,8 @@ func (t *Table) set(routes []desiredRoute) error {
 	want := make(map[netip.Prefix]desiredRoute, len(routes))
 	var changed []netip.Prefix
 	now := time.Now()
-	for p, f := range t.faults {
-		if !now.Before(f.due) {
+	for p, s := range t.keys.All() {
+		if !now.Before(s.Due) {
 			changed = append(changed, p)
 		}
 	}
@@ -268,7 +269,7 @@ func (t *Table) Close(remove bool) error {
 	var err error
 	if remove {
 		t.desired, t.held = nil, nil
-		clear(t.faults)
+		t.keys = keyed.Tracker[netip.Prefix, struct{}]{}
 		err = t.try(nil)
 	}
 	t.handle.Close()

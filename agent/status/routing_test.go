@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/internal/keyed"
 	"github.com/fairlead/fairlead/router"
 )
 
@@ -59,7 +60,7 @@ func (k kernelTable) Faults() []router.Fault        { return k.faults }
 func (k kernelTable) Failed() error                 { return k.failed }
 
 func fault(prefix string, err error) router.Fault {
-	return router.Fault{Prefix: netip.MustParsePrefix(prefix), Err: err, Since: eleven, Tries: 3}
+	return router.Fault{Prefix: netip.MustParsePrefix(prefix), Retry: keyed.Retry{Err: err, Since: eleven, Tries: 3}}
 }
 
 // words formats routes as "10.1.1.0/24 10.0.0.105 true reason".
@@ -120,7 +121,7 @@ func TestDegradedRoutesAreShown(t *testing.T) {
 
 func TestEachRouteThatFailsIsAProblem(t *testing.T) {
 	hops := errors.Join(errors.New("next hop 10.9.9.8: no route"), errors.New("next hop 10.9.9.9: no route"))
-	faults := []router.Fault{{Prefix: netip.MustParsePrefix("10.1.1.0/24"), Err: hops}}
+	faults := []router.Fault{{Prefix: netip.MustParsePrefix("10.1.1.0/24"), Retry: keyed.Retry{Err: hops}}}
 	for range namedRefusals + 4 {
 		faults = append(faults, fault("10.1.2.0/24", errors.New("refused")))
 	}

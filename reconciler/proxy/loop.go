@@ -15,12 +15,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
-)
-
-// Backoff between passes after a failure: doubled from the first to the last.
-const (
-	retryFirst = 100 * time.Millisecond
-	retryLast  = 10 * time.Second
+	"github.com/fairlead/fairlead/internal/keyed"
 )
 
 // HealthPorts serves the health check node ports. It is implemented by package
@@ -75,26 +70,20 @@ type Loop struct {
 	problems map[*entry][]proxy.Problem
 	health   map[*entry]proxy.HealthCheck
 
-	// fresh holds the keys to write, or is nil if all are; failed holds those that a
-	// failed pass was to write. whole means that any key, even an unknown one, may have
-	// failed. broken means that something failed since everything was written.
-	fresh, failed map[proxy.Key]struct{}
-	whole, broken bool
-	// refused holds the keys that the plane rejects, and why.
-	refused map[proxy.Key]error
-	// noted means that a key was added to fresh since it was last reset.
+	// keys records the keys to write, those that failed and those that the plane rejects.
+	keys keyed.Tracker[proxy.Key, struct{}]
+	// noted means that a key to write was recorded since it was last reset.
 	noted bool
 	// addrs lists the node's addresses; nil if not set yet.
-	addrs                   []netip.Addr
-	addrsFresh, addrsFailed bool
+	addrs      []netip.Addr
+	addrsFresh bool
+	addrsRetry keyed.Retry
 	// checks holds health checks to pass on.
 	checks map[service.ID]proxy.HealthCheck
 
-	// written is when the last call to the plane ended; again, when failed or rejected
-	// keys are due, or zero; resync, when everything is.
-	written, again, resync time.Time
-	retry                  time.Duration
-	stats                  stats
+	// written is when the last call to the plane ended; resync, when everything is due.
+	written, resync time.Time
+	stats           stats
 }
 
 // entry is what is known about one Service.
@@ -117,8 +106,8 @@ func New(c Config) *Loop {
 		Config: c, wake: make(chan struct{}, 1),
 		entries: map[service.ID]*entry{}, slices: map[proxy.SliceID]*proxy.Slice{},
 		owners: map[proxy.Key]*entry{}, rivals: map[proxy.Key][]*entry{},
-		problems: map[*entry][]proxy.Problem{}, health: map[*entry]proxy.HealthCheck{},
-		fresh: map[proxy.Key]struct{}{}, failed: map[proxy.Key]struct{}{}, refused: map[proxy.Key]error{}, whole: true, checks: map[service.ID]proxy.HealthCheck{},
+		problems: map[*entry][]proxy.Problem{}, health: map[*entry]proxy.HealthCheck{}, checks: map[service.ID]proxy.HealthCheck{},
+		keys: keyed.Tracker[proxy.Key, struct{}]{IsRejection: isRefusal, RetryRejected: true},
 	}
 }
 
@@ -151,19 +140,11 @@ func (l *Loop) due() time.Time {
 	if !l.loaded {
 		return time.Time{} // change nothing before everything is known
 	}
-	due := l.again
-	sooner := func(t time.Time) {
-		if due.IsZero() || t.Before(due) {
-			due = t
-		}
+	due := keyed.Sooner(keyed.Sooner(l.keys.Due(), l.addrsRetry.Due), l.resync)
+	if l.first.IsZero() {
+		return due
 	}
-	if !l.resync.IsZero() {
-		sooner(l.resync)
-	}
-	if !l.first.IsZero() {
-		sooner(proxy.Pace{Window: l.Window, MaxDelay: l.MaxDelay}.Due(l.first, l.last, l.written))
-	}
-	return due
+	return keyed.Sooner(due, proxy.Pace{Window: l.Window, MaxDelay: l.MaxDelay}.Due(l.first, l.last, l.written))
 }
 
 // SetService implements proxy.Sink.

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/proxy/fake"
+	"github.com/fairlead/fairlead/internal/keyed"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -409,7 +410,7 @@ func TestFailuresAreTriedAgain(t *testing.T) {
 			t.Errorf("%d unwritten, %d failures; want 3, and few", v.Unwritten, v.Failures)
 		}
 		w.fault.SetRate(0)
-		time.Sleep(retryLast)
+		time.Sleep(keyed.Last)
 		w.holds("10.96.0.2:80/TCP", "10.96.0.3:80/TCP")
 		if v := w.View(); !v.Synced || v.LastError != nil {
 			t.Errorf("view of a plane that is healed: %+v", v)
@@ -435,7 +436,7 @@ func TestResyncRepairsForeignChanges(t *testing.T) {
 			t.Error("reported as synced although the plane fails")
 		}
 		w.fault.SetRate(0)
-		time.Sleep(retryLast)
+		time.Sleep(keyed.Last)
 		w.holds("10.96.0.1:80/TCP")
 		if _, waits := w.Sync(); !waits.IsZero() {
 			t.Errorf("something is pending since %s", waits)

@@ -3,13 +3,13 @@ package proxy
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/keyed"
 )
 
 // pass decides on everything that has changed and writes the differences, along with
@@ -17,9 +17,9 @@ import (
 func (l *Loop) pass() {
 	started := time.Now()
 	w := l.decide(started)
-	refused, err := proxy.Refusals(w.write(l.Plane))
-	l.conclude(w, started, refused, err)
-	if err == nil && l.Health != nil && len(l.checks) > 0 {
+	w.write(l.Plane)
+	l.conclude(w, started)
+	if w.err() == nil && l.Health != nil && len(l.checks) > 0 {
 		l.setHealth()
 	}
 }
@@ -28,9 +28,8 @@ func (l *Loop) pass() {
 // with a rejected frontend stays as it was, unless the Service has no ready endpoints
 // here.
 func (l *Loop) setHealth() {
-	refused := l.refusedServices()
 	for id, check := range l.checks { // accessed only by this goroutine
-		if refused[id] && check.Ready4+check.Ready6 > 0 {
+		if check.Ready4+check.Ready6 > 0 && l.isRefused(id) {
 			continue
 		}
 		l.Health.Set(id, check)
@@ -38,34 +37,39 @@ func (l *Loop) setHealth() {
 	}
 }
 
-// work is what one pass has to write.
+// work is what one pass has to write, and the result.
 type work struct {
-	// whole means that it is everything, retry that it includes what has failed.
-	whole, retry bool
-	set          []proxy.Frontend
-	gone         []proxy.Key
+	// keys are to be written; whole means all.
+	keys  []proxy.Key
+	whole bool
+	set   []proxy.Frontend
+	gone  []proxy.Key
 	// addrs is nil if already written.
 	addrs []netip.Addr
 	// owned reports whether a Service wants a key that the plane has. In a whole pass,
 	// all others are removed.
 	owned func(proxy.Key) bool
+
+	refused            []proxy.Refusal
+	applyErr, addrsErr error
 }
 
 // idle reports whether there is nothing to write.
 func (w *work) idle() bool { return !w.whole && w.addrs == nil && len(w.set)+len(w.gone) == 0 }
 
+func (w *work) err() error { return errors.Join(w.addrsErr, w.applyErr) }
+
 // write is the only place that calls the plane to change something.
-func (w *work) write(p proxy.Plane) (err error) {
+func (w *work) write(p proxy.Plane) {
 	if w.addrs != nil {
-		err = p.SetNodeAddresses(w.addrs)
+		w.addrsErr = p.SetNodeAddresses(w.addrs)
 	}
 	if w.whole {
 		w.gone = slices.DeleteFunc(p.Keys(), w.owned)
 	}
 	if w.whole || len(w.set)+len(w.gone) > 0 {
-		err = errors.Join(err, p.Apply(w.set, w.gone))
+		w.refused, w.applyErr = proxy.Refusals(p.Apply(w.set, w.gone))
 	}
-	return err
 }
 
 // decide evaluates every entry that changed and returns what to write now: new changes
@@ -74,15 +78,12 @@ func (w *work) write(p proxy.Plane) (err error) {
 func (l *Loop) decide(now time.Time) *work {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
-	w := &work{retry: due(l.again)}
-	w.whole = due(l.resync) || l.whole && (w.retry || l.again.IsZero())
-	w.retry = w.retry || w.whole
 	if len(l.owners) == 0 {
 		l.owners = make(map[proxy.Key]*entry, len(l.dirty))
 	}
-	if w.whole {
-		l.whole, l.fresh = true, nil // no key needs to be recorded
+	if !l.resync.IsZero() && !now.Before(l.resync) {
+		l.keys.TouchAll()
+		l.resync = time.Time{} // not before everything is written
 	}
 	if l.all {
 		for _, e := range l.entries {
@@ -95,99 +96,81 @@ func (l *Loop) decide(now time.Time) *work {
 	}
 	l.waits = l.waitsSince()
 	l.dirty, l.all, l.first = nil, false, time.Time{}
+	w := &work{}
+	w.keys, w.whole = l.keys.Take(now)
+	if l.addrsFresh || l.addrsRetry.Tries > 0 && !now.Before(l.addrsRetry.Due) {
+		w.addrs, l.addrsFresh = l.addrs, false
+	}
 	l.collect(w)
 	return w
 }
 
-// collect fills w.
+// collect fills w with the frontends.
 func (l *Loop) collect(w *work) {
-	if l.addrsFresh || w.retry && l.addrsFailed {
-		w.addrs, l.addrsFresh, l.addrsFailed = l.addrs, false, false
-	}
-	if w.whole {
-		w.set = make([]proxy.Frontend, 0, len(l.owners))
-		for _, e := range l.entries {
-			for i := range e.frontends {
-				if f := &e.frontends[i]; len(l.rivals[f.Key]) == 0 || l.owners[f.Key] == e {
-					w.set = append(w.set, *f)
-				}
-			}
-		}
-		w.owned = func(k proxy.Key) bool { return l.owners[k] != nil } // only this goroutine changes them
-		return
-	}
-	if w.retry {
-		maps.Copy(l.fresh, l.failed)
-		for k := range l.refused {
-			l.fresh[k] = struct{}{}
-		}
-	}
-	for k := range l.fresh {
+	for _, k := range w.keys {
 		if e := l.owners[k]; e != nil {
 			w.set = append(w.set, *e.frontend(k))
 		} else {
 			w.gone = append(w.gone, k)
 		}
 	}
+	if !w.whole {
+		return
+	}
+	w.set = make([]proxy.Frontend, 0, len(l.owners))
+	for _, e := range l.entries {
+		for i := range e.frontends {
+			if f := &e.frontends[i]; len(l.rivals[f.Key]) == 0 || l.owners[f.Key] == e {
+				w.set = append(w.set, *f)
+			}
+		}
+	}
+	w.owned = func(k proxy.Key) bool { return l.owners[k] != nil } // only this goroutine changes them
 }
 
 // conclude records the result of a pass. Rejections only concern their Services:
 // everything else is as desired.
-func (l *Loop) conclude(w *work, started time.Time, refused []proxy.Refusal, err error) {
+func (l *Loop) conclude(w *work, started time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	if !w.idle() {
 		l.written = now
 	}
+	if w.addrs != nil {
+		l.addrsRetry.Settle(w.addrsErr, now)
+	}
+	l.keys.Settle(w.keys, w.whole, l.noteRefused(w.refused), w.applyErr, now)
+	err := w.err()
 	if err != nil {
-		l.fail(w, err)
+		l.Log.Error("failed to program all frontends of the service proxy, will retry", "error", err, "frontends", len(w.set))
 		if l.waits.IsZero() {
 			l.waits = started
 		}
-	} else if w.retry {
-		l.whole, l.broken = false, false
-		l.failed = map[proxy.Key]struct{}{} // clearing a map costs as much as its largest size ever
 	}
-	l.noteRefused(w, refused)
-	l.fresh = map[proxy.Key]struct{}{}
-	if !l.broken {
+	clean := l.keys.IsKnown() && l.keys.Count(keyed.Failing) == 0 && l.addrsRetry.Tries == 0
+	if clean {
 		l.waits = time.Time{}
 	}
-	l.planRetry(w, now)
-	l.stats.pass(w, now, now.Sub(started), err, !l.broken)
+	l.stats.pass(w, now, now.Sub(started), err, clean)
 	if w.whole && err == nil {
-		l.Log.Info("all frontends of the service proxy are programmed", "services", l.services, "frontends", len(w.set)-len(refused),
-			"refused", len(refused), "removed", len(w.gone), "took", now.Sub(started))
-		if l.Resync > 0 {
-			l.resync = now.Add(l.Resync)
-		}
+		l.Log.Info("all frontends of the service proxy are programmed", "services", l.services, "frontends", len(w.set)-len(w.refused),
+			"refused", len(w.refused), "removed", len(w.gone), "took", now.Sub(started))
 	}
-}
-
-// fail records what a pass could not write for later.
-func (l *Loop) fail(w *work, err error) {
-	maps.Copy(l.failed, l.fresh)
-	l.addrsFailed = l.addrsFailed || w.addrs != nil
-	l.broken = true
-	if w.whole {
-		l.resync = time.Time{}
+	if w.whole && w.applyErr == nil && l.Resync > 0 {
+		l.resync = now.Add(l.Resync)
 	}
-	l.Log.Error("failed to program all frontends of the service proxy, will retry", "error", err, "frontends", len(w.set))
 }
 
 // maxLoggedRefusals limits how many rejected frontends of one pass are logged.
 const maxLoggedRefusals = 10
 
-// noteRefused records what the plane rejected, to report and retry it.
-func (l *Loop) noteRefused(w *work, refused []proxy.Refusal) {
-	before := l.refused
-	if w.whole {
-		l.refused = make(map[proxy.Key]error, len(refused))
-	}
-	rejected := 0
+// noteRefused logs what the plane newly rejects and returns it by key.
+func (l *Loop) noteRefused(refused []proxy.Refusal) map[proxy.Key]error {
+	errs, rejected := make(map[proxy.Key]error, len(refused)), 0
 	for _, r := range refused {
-		if before[r.Key] == nil {
+		errs[r.Key] = r
+		if l.keys.State(r.Key).Phase != keyed.Rejected {
 			if rejected++; rejected <= maxLoggedRefusals {
 				l.Log.Warn("failed to program a frontend, the others are programmed", "service", l.owners[r.Key].id, "frontend", r.Key, "error", r.Err)
 			}
@@ -196,36 +179,20 @@ func (l *Loop) noteRefused(w *work, refused []proxy.Refusal) {
 	if rejected > maxLoggedRefusals {
 		l.Log.Warn("failed to program more frontends, see the status", "frontends", rejected-maxLoggedRefusals)
 	}
-	for k := range l.fresh {
-		delete(l.refused, k)
-	}
-	for _, r := range refused {
-		l.refused[r.Key] = r.Err
-	}
+	return errs
 }
 
-// planRetry schedules the retry of what failed or was rejected.
-func (l *Loop) planRetry(w *work, now time.Time) {
-	switch {
-	case !l.broken && len(l.refused) == 0:
-		l.retry, l.again = 0, time.Time{}
-	case w.retry || l.again.IsZero():
-		l.retry = min(max(2*l.retry, retryFirst), retryLast)
-		l.again = now.Add(l.retry)
-	}
-}
+// isRefusal reports whether an error concerns only its own frontend.
+func isRefusal(err error) bool { return errors.As(err, new(proxy.Refusal)) }
 
-// refusedServices returns the Services of which the plane rejects something.
-func (l *Loop) refusedServices() map[service.ID]bool {
+// isRefused reports whether the plane rejects a frontend of a Service.
+func (l *Loop) isRefused(id service.ID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ids := map[service.ID]bool{}
-	for k := range l.refused {
-		if e := l.owners[k]; e != nil {
-			ids[e.id] = true
-		}
-	}
-	return ids
+	e := l.entries[id]
+	return e != nil && slices.ContainsFunc(e.frontends, func(f proxy.Frontend) bool {
+		return l.owners[f.Key] == e && l.keys.State(f.Key).Phase == keyed.Rejected
+	})
 }
 
 // rebuild decides on one entry again.
@@ -351,10 +318,7 @@ func (l *Loop) setRivals(k proxy.Key, rivals []*entry) {
 
 // note marks a key to be written.
 func (l *Loop) note(k proxy.Key) {
-	if l.fresh != nil {
-		l.fresh[k] = struct{}{}
-		l.noted = true
-	}
+	l.noted = l.keys.Touch(k) || l.noted
 }
 
 // before reports whether e, whose frontend is of this kind, takes precedence over o for a

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/keyed"
 )
 
 // TestRandomChanges applies random changes to a loop while one call in ten to its plane
@@ -93,7 +94,7 @@ func (m *model) change(l *Loop) {
 func (m *model) verify(w *world) {
 	w.t.Helper()
 	for range 100 {
-		time.Sleep(retryLast)
+		time.Sleep(keyed.Last)
 		synctest.Wait()
 		if w.View().Synced {
 			break

@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/proxy/fake"
+	"github.com/fairlead/fairlead/internal/keyed"
 )
 
 // poison is a plane that rejects some addresses.
@@ -85,7 +86,7 @@ func TestOneThatIsRefusedHarmsNoOther(t *testing.T) {
 			t.Errorf("the Service is shown as %+v, %v", s, err)
 		}
 		bad.set()
-		time.Sleep(retryLast)
+		time.Sleep(keyed.Last)
 		w.holds("10.96.0.1:80/TCP 10.1.0.1", "10.96.0.2:80/TCP", "10.96.0.3:80/TCP")
 		w.well()
 		bad.set("10.96.0.1", "10.96.0.3")
@@ -145,7 +146,7 @@ func TestARefusedFrontendKeepsNoOthersHealth(t *testing.T) {
 		expect("bad", 0)
 		w.SetSlice(eps("bad-1", "bad", "10.1.0.1", "10.1.0.2"))
 		bad.set()
-		time.Sleep(retryLast)
+		time.Sleep(keyed.Last)
 		expect("bad", 2)
 	})
 }

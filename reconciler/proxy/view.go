@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/histogram"
+	"github.com/fairlead/fairlead/internal/keyed"
 )
 
 // View is the state of the loop.
@@ -105,12 +107,13 @@ func (l *Loop) View() View {
 	defer l.mu.Unlock()
 	v := View{
 		Loaded: l.loaded, Synced: l.loaded && l.waitsSince().IsZero(),
-		Services: l.services, Slices: len(l.slices), Frontends: len(l.owners), Unwritten: len(l.fresh) + len(l.failed), Refused: len(l.refused),
-		Problems: l.allProblems(), LastError: l.stats.lastError,
+		Services: l.services, Slices: len(l.slices), Frontends: len(l.owners), Refused: l.keys.Count(keyed.Rejected),
+		Unwritten: l.keys.Pending() + l.keys.Count(keyed.Failing),
+		Problems:  l.allProblems(), LastError: l.stats.lastError,
 		Changes: l.stats.changes, Passes: l.stats.passes, Failures: l.stats.failures, Set: l.stats.set, Removed: l.stats.removed,
 		LastSync: l.stats.lastSync, LastSyncTook: l.stats.lastSyncTook, Latency: l.stats.latency(), Delays: l.stats.delays.Clone(),
 	}
-	if l.whole {
+	if !l.keys.IsKnown() {
 		v.Unwritten = len(l.owners)
 	}
 	return v
@@ -142,9 +145,9 @@ func (l *Loop) allProblems() []proxy.Problem {
 	for _, some := range l.problems {
 		all = append(all, some...)
 	}
-	for k, err := range l.refused {
-		if e := l.owners[k]; e != nil {
-			all = append(all, l.refusal(k, e, err))
+	for k, s := range l.keys.All() {
+		if e := l.owners[k]; e != nil && s.Phase == keyed.Rejected {
+			all = append(all, l.refusal(k, e, s.Err))
 		}
 	}
 	for k, rivals := range l.rivals {
@@ -175,7 +178,7 @@ func (l *Loop) conflict(k proxy.Key, e *entry) proxy.Problem {
 }
 
 func (l *Loop) refusal(k proxy.Key, e *entry, err error) proxy.Problem {
-	return proxy.OfService(e.id, fields[e.frontend(k).Kind], "%s cannot be held as it should be: %s; what was held there stays, and it is tried again", k, err)
+	return proxy.OfService(e.id, fields[e.frontend(k).Kind], "%s cannot be held as it should be: %s; what was held there stays, and it is tried again", k, errors.Unwrap(err))
 }
 
 // ServiceView is the state of one Service.
@@ -218,8 +221,8 @@ func (l *Loop) viewOf(e *entry) ServiceView {
 		k := e.frontends[i].Key
 		if l.owners[k] != e {
 			v.Problems = append(slices.Clip(v.Problems), l.conflict(k, e))
-		} else if err := l.refused[k]; err != nil {
-			v.Problems = append(slices.Clip(v.Problems), l.refusal(k, e, err))
+		} else if s := l.keys.State(k); s.Phase == keyed.Rejected {
+			v.Problems = append(slices.Clip(v.Problems), l.refusal(k, e, s.Err))
 		}
 	}
 	if len(v.Problems) > len(l.problems[e]) {
