@@ -58,7 +58,7 @@ func (c ReflectorConfig) setup() (engine.Setup, error) {
 func (r *Reflector) Peers() []advertise.Peer { return r.e.Peers() }
 
 // Routes returns what the load balancers currently advertise.
-func (r *Reflector) Routes() ([]advertise.RouteSet, error) { return r.e.Routes() }
+func (r *Reflector) Routes() ([]advertise.RouteSet, error) { return r.e.Routes(), nil }
 
 // Close ends the sessions and notifies the peers.
 func (r *Reflector) Close() error {

@@ -53,10 +53,7 @@ func NewRouter(c RouterConfig, change func([]advertise.RouteSet)) (*Router, erro
 		return nil, fmt.Errorf("BGP router: %w", err)
 	}
 	r := &Router{e: e, accept: c.Accept, held: c.Held, kick: make(chan struct{}, 1), changed: map[netip.Prefix]bool{}}
-	if err := e.OnBestPath(r.note); err != nil {
-		e.Close()
-		return nil, fmt.Errorf("BGP router: %w", err)
-	}
+	e.OnChange(r.note)
 	r.wg.Add(1)
 	go r.follow(change)
 	return r, nil
@@ -88,8 +85,7 @@ func (c RouterConfig) setup() (engine.Setup, error) {
 	return s, err
 }
 
-// note marks the prefixes of an event as changed. Their state is looked up later: events
-// may arrive in a different order than the changes.
+// note marks prefixes as changed. Their state is looked up later.
 func (r *Router) note(prefixes []netip.Prefix) {
 	r.mu.Lock()
 	for _, p := range prefixes {
@@ -122,18 +118,14 @@ func (r *Router) follow(change func([]advertise.RouteSet)) {
 	for first := true; r.e.Context().Err() == nil; {
 		took := time.Duration(0)
 		complete, prefixes := !time.Now().Before(due), r.take()
-		err := r.look(&h, complete, prefixes)
-		switch {
-		case err != nil && r.e.Context().Err() == nil:
-			due = time.Time{}
-			r.e.Log.Error("failed to read the BGP table, will retry at the next change", "error", err)
-		case err == nil && (first || !slices.EqualFunc(last, h.sets, advertise.RouteSet.Equal)):
+		r.look(&h, complete, prefixes)
+		if first || !slices.EqualFunc(last, h.sets, advertise.RouteSet.Equal) {
 			first, last = false, slices.Clone(h.sets)
 			began := time.Now()
 			change(last)
 			took = time.Since(began)
 		}
-		if complete && err == nil {
+		if complete {
 			due = time.Now().Add(listAll)
 		}
 		if r.await(listAll) {
@@ -142,22 +134,12 @@ func (r *Router) follow(change func([]advertise.RouteSet)) {
 	}
 }
 
-func (r *Router) look(h *accepted, complete bool, prefixes []netip.Prefix) error {
-	switch {
-	case complete:
-		sets, err := r.e.Routes()
-		if err == nil {
-			h.all(sets)
-		}
-		return err
-	case len(prefixes) > 0:
-		sets, err := r.e.Routes(prefixes...)
-		if err == nil {
-			h.some(prefixes, sets)
-		}
-		return err
+func (r *Router) look(h *accepted, complete bool, prefixes []netip.Prefix) {
+	if complete {
+		h.all(r.e.Routes())
+	} else if len(prefixes) > 0 {
+		h.some(prefixes, r.e.Routes(prefixes...))
 	}
-	return nil
 }
 
 // await waits for an event, for at most limit; 0 means no limit.
@@ -193,19 +175,17 @@ func (r *Router) gather(limit time.Duration) {
 
 // Routes returns what is currently received and accepted.
 func (r *Router) Routes() ([]advertise.RouteSet, error) {
-	sets, err := r.e.Routes()
 	h := accepted{accept: r.accept}
-	h.all(sets)
-	return h.sets, err
+	h.all(r.e.Routes())
+	return h.sets, nil
 }
 
 // Refused returns the prefixes that peers advertise but that are not accepted, with the
 // reason.
 func (r *Router) Refused() (map[netip.Prefix]string, error) {
-	sets, err := r.e.Routes()
 	h := accepted{accept: r.accept}
-	h.all(sets)
-	return h.rejected, err
+	h.all(r.e.Routes())
+	return h.rejected, nil
 }
 
 // Peers returns the state of the sessions.

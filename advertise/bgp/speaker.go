@@ -3,11 +3,11 @@
 // Router converts what it receives into complete route sets.
 //
 // This package contains the three roles and their configuration. The folders in internal
-// contain what they share: engine embeds gobgp and manages neighbors, session observes one
-// connection, tcp makes connections, wire reads messages, paths converts routes, and
+// contain what they share: engine manages neighbors, session is one connection, rib holds
+// routes, paths converts them, wire reads and writes messages, tcp makes connections, and
 // discover finds routers on a link. Imports point in one direction: this package, engine,
-// session, then tcp, wire and paths. No type of gobgp leaves them. Detecting a silent peer is
-// up to advertise/bfd.
+// session, then rib, paths, tcp and wire. gobgp's packet library parses messages; no type of
+// it leaves them. Detecting a silent peer is up to advertise/bfd.
 //
 // Tests start the roles on loopback addresses, or as processes in namespaces.
 package bgp
@@ -95,22 +95,17 @@ func (s *Speaker) Set(routes []route.Route) error {
 	for p, err := range bad {
 		failed(p, err)
 	}
-	for p, r := range s.announced {
+	for p := range s.announced {
 		if _, keep := want[p]; keep || bad[p] != nil {
 			continue
 		}
-		if err := s.withdraw(p, r); err != nil {
-			failed(p, err)
-		}
+		s.withdraw(p)
 	}
 	for p, r := range want {
 		if s.announced[p] == r {
 			continue
 		}
-		if err := s.e.Announce(r); err != nil {
-			failed(p, fmt.Errorf("announce by %s: %w", r.NextHop, err))
-			continue
-		}
+		s.e.Announce(r)
 		s.announced[p] = r
 		delete(s.leaving, p)
 	}
@@ -118,19 +113,12 @@ func (s *Speaker) Set(routes []route.Route) error {
 }
 
 // withdraw withdraws one route; runs under s.mu.
-func (s *Speaker) withdraw(p netip.Prefix, r route.Route) error {
-	l := s.leaving[p]
-	if l == nil {
-		l = engine.NewLeaving()
-		s.leaving[p] = l
+func (s *Speaker) withdraw(p netip.Prefix) {
+	if s.leaving[p] == nil {
+		s.leaving[p] = engine.NewLeaving()
 	}
-	if err := s.e.Withdraw(r); err != nil {
-		l.Failed = fmt.Errorf("withdraw: %w", err)
-		return l.Failed
-	}
-	l.Failed = nil
+	s.e.Withdraw(p)
 	delete(s.announced, p)
-	return nil
 }
 
 // Withdrawing lists routes that a peer may still have.

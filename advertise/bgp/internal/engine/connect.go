@@ -8,8 +8,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/osrg/gobgp/v4/api"
-
 	"github.com/fairlead/fairlead/advertise/bgp/internal/session"
 	"github.com/fairlead/fairlead/advertise/bgp/internal/tcp"
 	"github.com/fairlead/fairlead/internal/sleep"
@@ -68,13 +66,11 @@ func (e *Engine) acceptLoop(l *net.TCPListener) {
 			c.Close()
 			continue
 		}
+		if err := e.target(Dial{To: netip.AddrPortFrom(from, 0), Group: g}).Tune(c); err != nil {
+			e.Log.Warn("failed to set the TTL of a BGP connection", "from", from, "error", err)
+		}
 		t := e.begin(c, from, g) // before the next connection is examined
-		e.wg.Add(1)
-		go func() {
-			defer e.wg.Done()
-			e.hand(t)
-			t.Oversee()
-		}()
+		e.wg.Go(t.Run)
 	}
 }
 
@@ -125,8 +121,14 @@ func (e *Engine) groupOf(a netip.Addr) *session.Group {
 	return best
 }
 
-func (d Dial) target() tcp.Target {
-	return tcp.Target{To: d.To, From: d.From, Device: d.Device, Password: d.Group.Password, TTL: d.Group.TTL, MaxHops: d.Group.Hops}
+// target returns how to connect to a peer. Segments to another AS have the maximum TTL
+// unless something else is configured.
+func (e *Engine) target(d Dial) tcp.Target {
+	ttl := d.Group.TTL
+	if e.external(d.Group) && ttl == 0 && d.Group.Hops == 0 {
+		ttl = 255
+	}
+	return tcp.Target{To: d.To, From: d.From, Device: d.Device, Password: d.Group.Password, TTL: ttl, MaxHops: d.Group.Hops}
 }
 
 // dial starts to maintain a session with a peer.
@@ -142,7 +144,7 @@ func (e *Engine) dialLoop(ctx context.Context, d *dialed) {
 	defer e.wg.Done()
 	defer close(d.ended)
 	defer d.stop()
-	wait, target := firstRetry, d.target()
+	wait, target := firstRetry, e.target(d.Dial)
 	for {
 		e.enter(d.To.Addr(), d.Group, session.Connect)
 		start := time.Now()
@@ -162,8 +164,7 @@ func (e *Engine) dialLoop(ctx context.Context, d *dialed) {
 			continue
 		}
 		t := e.begin(c, d.To.Addr(), d.Group)
-		e.hand(t)
-		t.Oversee()
+		t.Run()
 		wait = afterSession(d, t, wait)
 		if !sleep.About(ctx, wait) {
 			return
@@ -185,47 +186,4 @@ func afterSession(d *dialed, t *session.Session, wait time.Duration) time.Durati
 		return max(refusedRetry, d.Retry)
 	}
 	return min(2*wait, d.Retry)
-}
-
-// hand hands a connection to gobgp, after the remains of an earlier session with the same
-// address are gone.
-func (e *Engine) hand(t *session.Session) {
-	deadline := time.Now().Add(time.Second)
-	for !e.bury(t.Peer, t) {
-		if time.Now().After(deadline) || e.ctx.Err() != nil {
-			t.Close()
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	select {
-	case e.gate <- t:
-	case <-e.ctx.Done():
-		t.Close()
-	}
-}
-
-// bury removes a neighbor whose session failed before it was up: gobgp would keep it
-// forever, and occasionally reject its connections. Only next, a connection that is not
-// yet handed over, may exist. It reports whether no neighbor with this address is left.
-func (e *Engine) bury(addr netip.Addr, next *session.Session) bool {
-	e.sweep.Lock()
-	defer e.sweep.Unlock()
-	e.mu.Lock()
-	p := e.peers[addr]
-	alive := p != nil && p.session != nil && p.session != next
-	e.mu.Unlock()
-	if alive {
-		return false
-	}
-	left := false
-	err := e.server.ListPeer(e.ctx, &api.ListPeerRequest{Address: addr.String()}, func(p *api.Peer) {
-		switch p.GetState().GetSessionState() {
-		case api.PeerState_SESSION_STATE_IDLE, api.PeerState_SESSION_STATE_ACTIVE:
-			left = e.server.DeletePeer(e.ctx, &api.DeletePeerRequest{Address: addr.String()}) != nil
-		default: // its connection is closed; gobgp is about to notice
-			left = true
-		}
-	})
-	return err == nil && !left
 }

@@ -9,23 +9,21 @@ import (
 	"sync"
 	"time"
 
-	"github.com/osrg/gobgp/v4/api"
+	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"github.com/fairlead/fairlead/advertise/bgp/internal/session"
 )
 
-// endLimit is the timeout of each step of ending a session.
-const endLimit = time.Second
+// endLimit is the timeout of ending a session.
+const endLimit = 3 * time.Second
 
 // SetDials replaces the peers to connect to. Sessions with those that are no longer wanted,
 // or are different now, end with a notification; those that stay are not affected.
 func (e *Engine) SetDials(want []Dial) error {
 	there, errs := e.dropBut(want)
 	for _, d := range want {
-		if a := d.To.Addr(); !there[a] {
-			if err := e.take(&dialed{Dial: d}); err != nil {
-				errs = append(errs, fmt.Errorf("BGP peer %s: %w", a, err))
-			}
+		if !there[d.To.Addr()] {
+			e.take(&dialed{Dial: d})
 		}
 	}
 	return errors.Join(errs...)
@@ -63,23 +61,18 @@ func (e *Engine) dropBut(stay []Dial) (there map[netip.Addr]bool, errs []error) 
 }
 
 // take starts to dial one more peer.
-func (e *Engine) take(d *dialed) error {
-	if err := e.addGroup(d.Group); err != nil {
-		e.removeGroup(d.Group)
-		return err
-	}
+func (e *Engine) take(d *dialed) {
 	e.mu.Lock()
 	e.dials = append(e.dials, d)
 	e.mu.Unlock()
 	e.dial(d)
-	return nil
 }
 
 // drop ends the session with a peer and removes it. It may be called again if it fails.
 func (e *Engine) drop(d *dialed) error {
 	a := d.To.Addr()
 	d.stop()
-	deadline := time.Now().Add(3 * endLimit)
+	deadline := time.Now().Add(endLimit)
 	for over := false; !over; {
 		e.endSession(a) // including one that was about to come up
 		select {
@@ -90,15 +83,6 @@ func (e *Engine) drop(d *dialed) error {
 				return errors.New("its session does not end")
 			}
 		}
-	}
-	for !e.bury(a, nil) {
-		if time.Now().After(deadline) {
-			return errors.New("gobgp still has it")
-		}
-		time.Sleep(time.Millisecond)
-	}
-	if err := e.removeGroup(d.Group); err != nil {
-		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -122,35 +106,5 @@ func (e *Engine) endSession(a netip.Addr) {
 	if t == nil {
 		return
 	}
-	limit := time.After(endLimit)
-	select { // before its OPEN is sent, gobgp may not know the neighbor yet
-	case <-t.Greeted():
-	case <-t.Done():
-	case <-limit:
-	}
-	t.End("closed by this speaker: the peer was removed from the configuration")
-	_ = e.server.DeletePeer(e.ctx, &api.DeletePeerRequest{Address: a.String()})
-	select {
-	case <-t.Done():
-	case <-limit:
-		t.Close()
-	}
-}
-
-// removeGroup removes a group of one address from gobgp.
-func (e *Engine) removeGroup(g *session.Group) error {
-	if e.SendOnly {
-		defer e.endExport(g)
-	}
-	known := false
-	err := e.server.ListPeerGroup(e.ctx, &api.ListPeerGroupRequest{PeerGroupName: g.Name}, func(*api.PeerGroup) { known = true })
-	if err != nil || !known {
-		return err
-	}
-	for _, p := range g.Prefixes {
-		if err := e.server.DeleteDynamicNeighbor(e.ctx, &api.DeleteDynamicNeighborRequest{Prefix: p.String(), PeerGroup: g.Name}); err != nil {
-			return err
-		}
-	}
-	return e.server.DeletePeerGroup(e.ctx, &api.DeletePeerGroupRequest{Name: g.Name})
+	t.Reject(pkt.BGP_ERROR_CEASE, pkt.BGP_ERROR_SUB_PEER_DECONFIGURED, "closed by this speaker: the peer was removed from the configuration")
 }

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/osrg/gobgp/v4/api"
-
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/bfd"
 	"github.com/fairlead/fairlead/advertise/bgp/internal/session"
@@ -71,7 +69,8 @@ func (e *Engine) begin(c *net.TCPConn, from netip.Addr, g *session.Group) *sessi
 	defer e.mu.Unlock()
 	p := e.state(from, g)
 	t := session.New(c, session.Options{
-		Peer: from, Group: g, AS: e.AS, SendOnly: e.SendOnly || g.SendMax > 0, Total: e.total, Counters: p.counters, Changed: e.onChange,
+		Peer: from, Group: g, AS: e.AS, RouterID: e.RouterID, SendOnly: e.SendOnly || g.SendMax > 0, Table: e.table, Total: e.total, Counters: p.counters,
+		Accept: e.accept, Export: e.export, All: e.sessions, Changed: e.onChange,
 	})
 	p.session, p.admitted, p.State, p.Since = t, false, session.OpenSent, time.Now()
 	e.forget()
@@ -144,34 +143,21 @@ func (e *Engine) Established() (up, all int) {
 	return up, len(e.dials)
 }
 
-// Peers returns all peers sorted by address, with what gobgp received. What was sent comes
-// from the sessions: gobgp would apply its policies to the complete table for each peer.
+// Peers returns all peers sorted by address.
 func (e *Engine) Peers() []advertise.Peer {
 	e.mu.Lock()
-	rows := make(map[netip.Addr]advertise.Peer, len(e.peers))
-	for a, p := range e.peers {
+	defer e.mu.Unlock()
+	var list []advertise.Peer
+	for _, a := range slices.SortedFunc(maps.Keys(e.peers), netip.Addr.Compare) {
+		p := e.peers[a]
 		row := p.Peer
 		if p.session != nil {
-			row.Sent = uint32(p.session.SentRoutes())
+			_, received := p.session.Source.Count()
+			row.Sent, row.Received = uint32(p.session.SentRoutes()), uint32(received)
 		}
 		row.BFD, row.Unconfigured = p.bfdWords(), p.group == nil
 		row.UpdatesReceived, row.UpdatesSent, row.Flaps = p.counters.Received.Load(), p.counters.Sent.Load(), p.flaps
-		rows[a] = row
-	}
-	e.mu.Unlock()
-	_ = e.server.ListPeer(context.Background(), &api.ListPeerRequest{}, func(p *api.Peer) {
-		a, _ := netip.ParseAddr(p.GetState().GetNeighborAddress())
-		row, ok := rows[a]
-		if !ok {
-			return
-		}
-		_, all := received(p)
-		row.Received = uint32(all)
-		rows[a] = row
-	})
-	var list []advertise.Peer
-	for _, a := range slices.SortedFunc(maps.Keys(rows), netip.Addr.Compare) {
-		list = append(list, rows[a])
+		list = append(list, row)
 	}
 	return list
 }
@@ -216,29 +202,14 @@ func (e *Engine) AwaitEstablished(ctx context.Context) error {
 	}
 }
 
-// received returns how many paths gobgp has from a peer: the larger number of both
-// families, and the sum.
-func received(p *api.Peer) (most, all int) {
-	for _, f := range p.GetAfiSafis() {
-		n := int(f.GetState().GetReceived())
-		most, all = max(most, n), all+n
-	}
-	return most, all
-}
-
-func (e *Engine) countReceived(peer netip.Addr) (most, all int) {
-	_ = e.server.ListPeer(e.ctx, &api.ListPeerRequest{Address: peer.String()}, func(p *api.Peer) { most, all = received(p) })
-	return most, all
-}
-
 // AllSent reports whether each dialed peer has sent at least one route.
 func (e *Engine) AllSent() bool {
 	sent := 0
-	_ = e.server.ListPeer(e.ctx, &api.ListPeerRequest{}, func(p *api.Peer) {
-		if _, all := received(p); all > 0 {
+	for _, t := range e.sessions() {
+		if _, all := t.Source.Count(); all > 0 {
 			sent++
 		}
-	})
+	}
 	_, all := e.Established()
 	return sent >= all
 }

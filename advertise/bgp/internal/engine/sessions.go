@@ -38,7 +38,6 @@ func (e *Engine) onChange(t *session.Session) {
 	}
 	e.wake()
 	e.mu.Unlock()
-	e.keepQueue(t, now)
 	switch {
 	case refused != "":
 		t.Reject(code, sub, refused)
@@ -51,18 +50,6 @@ func (e *Engine) onChange(t *session.Session) {
 		e.Log.Info("BGP session established", "peer", t.Peer, "as", now.PeerAS)
 		if t.Group.BFD {
 			e.watch(t)
-		}
-		if t.Bounded() {
-			e.wg.Add(1)
-			go func() {
-				defer e.wg.Done()
-				t.BoundPaths(e.ctx, e.sessions)
-			}()
-		}
-		if !t.Group.Silent {
-			e.wg.Add(2)
-			go e.auditLoop(t)
-			go e.refreshLoop(t)
 		}
 	}
 }
@@ -78,18 +65,6 @@ func (p *peerState) ended(t *session.Session, reason, before string) {
 	}
 	if before == session.Established {
 		p.flaps++
-	}
-}
-
-// keepQueue looks up the queue of a session that comes up, while gobgp still has it, and
-// drains it when the session ends.
-func (e *Engine) keepQueue(t *session.Session, now session.Status) {
-	q := t.Queue.Load()
-	switch {
-	case now.Closed && q != nil:
-		go drain(q)
-	case !now.Closed && q == nil && now.State == session.Established:
-		t.Queue.Store(queueOf(e.server, t.Peer))
 	}
 }
 

@@ -14,8 +14,6 @@ import (
 // Leaving is a route that is being withdrawn.
 type Leaving struct {
 	Since time.Time
-	// Failed is why gobgp did not withdraw it.
-	Failed error
 	// written holds per session how many octets had been written when the route was no
 	// longer among them: once the peer has acknowledged that many, it has the withdrawal.
 	written map[*session.Session]uint64
@@ -25,10 +23,6 @@ type Leaving struct {
 func NewLeaving() *Leaving {
 	return &Leaving{Since: time.Now(), written: map[*session.Session]uint64{}}
 }
-
-// settled is the minimum age of a session for everything from its start to have been
-// written (audit.go).
-const settled = 500 * time.Millisecond
 
 // Withdrawing lists which of these routes a peer may still have, and removes the others. A
 // peer has received a withdrawal when it has acknowledged the octets and, if BFD watches
@@ -52,10 +46,7 @@ func (e *Engine) Withdrawing(routes map[netip.Prefix]*Leaving) []advertise.Withd
 			}
 		}
 	}
-	for p, l := range routes {
-		if l.Failed != nil {
-			add(p, "BGP", l.Failed.Error())
-		}
+	for p := range routes {
 		if !left[p] {
 			delete(routes, p)
 		}
@@ -72,8 +63,7 @@ type outlet struct {
 	silentUntil time.Time
 	watched     bool
 	received    time.Time // time of the last BFD packet
-	fresh       bool
-	queued      bool // more must be written
+	queued      bool      // more must be written
 	written     uint64
 	acked       uint64
 }
@@ -84,7 +74,7 @@ func (e *Engine) outlets() []*outlet {
 	for a, p := range e.peers {
 		o := &outlet{name: cmp.Or(p.Name, a.String()), silentUntil: p.silentUntil}
 		if p.session != nil && p.State == session.Established {
-			o.on, o.fresh = p.session, time.Since(p.Since) < settled
+			o.on = p.session
 			if p.watch != nil {
 				var silent time.Duration
 				o.received, silent = p.watch.LastReceived()
@@ -119,7 +109,7 @@ func (o *outlet) mayHave(p netip.Prefix, l *Leaving, now time.Time) string {
 }
 
 func (o *outlet) lacks(p netip.Prefix, l *Leaving) string {
-	if o.queued || o.fresh || o.on.HasSent(p) {
+	if o.queued || o.on.HasSent(p) {
 		return "the withdrawal has not been sent yet"
 	}
 	at, known := l.written[o.on]

@@ -2,14 +2,14 @@ package paths
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 
-	"github.com/osrg/gobgp/v4/pkg/apiutil"
-	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
-
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/advertise/bgp/internal/wire"
 )
 
 // offer is a next hop with its advertised bandwidth, in octets per second; 0 if it has
@@ -19,13 +19,12 @@ type offer struct {
 	bandwidth float64
 }
 
-// RouteSet returns the next hops of the best paths to a prefix, with their weights.
-func RouteSet(prefix netip.Prefix, paths []*apiutil.Path) advertise.RouteSet {
-	var offers []offer
+// RouteSet returns the next hops of paths to a prefix, with their weights.
+func RouteSet(prefix netip.Prefix, paths []wire.Shared) advertise.RouteSet {
+	offers := make([]offer, 0, len(paths))
 	for _, p := range paths {
-		if nh := NextHop(p.Attrs, prefix.Addr().Is4()); p.Best && nh.IsValid() {
-			offers = append(offers, offer{nh, offered(p.Attrs)})
-		}
+		a := p.Value()
+		offers = append(offers, offer{a.NextHop, offered(a.ExtendedCommunities)})
 	}
 	return fromOffers(prefix, offers)
 }
@@ -56,52 +55,17 @@ func fromOffers(prefix netip.Prefix, offers []offer) advertise.RouteSet {
 	return set
 }
 
-// NextHop returns the next hop of a path to an IPv4 prefix or to another. In an UPDATE
-// with both kinds, NEXT_HOP is for the former, MP_REACH_NLRI for those of its own family
-// (RFC 4760 section 3). Some speakers that only have a link-local address write it after
-// one of zeros (RFC 2545 section 3).
-func NextHop(attrs []pkt.PathAttributeInterface, v4 bool) (nh netip.Addr) {
-	for _, a := range attrs {
-		switch a := a.(type) {
-		case *pkt.PathAttributeNextHop:
-			if v4 && !nh.IsValid() {
-				nh = a.Value
-			}
-		case *pkt.PathAttributeMpReachNLRI:
-			if (a.AFI == pkt.AFI_IP) != v4 {
-				continue
-			}
-			if nh = a.Nexthop; nh.IsUnspecified() && a.LinkLocalNexthop.IsValid() {
-				nh = a.LinkLocalNexthop
-			}
-		}
-	}
-	return nh
-}
-
-// offered returns the link bandwidth of a path (RFC 10005), whether transitive or not:
-// gobgp treats both alike. Of two, the lower one counts; 0 without any.
-func offered(attrs []pkt.PathAttributeInterface) (lowest float64) {
-	for _, a := range attrs {
-		list, ok := a.(*pkt.PathAttributeExtendedCommunities)
-		if !ok {
+// offered returns the link bandwidth of a path (RFC 10005), whether transitive or not. Of
+// two, the lower one counts; 0 without any.
+func offered(extended string) (lowest float64) {
+	for e := []byte(extended); len(e) >= 8; e = e[8:] {
+		if e[0]&^nonTransitive != 0 || e[1] != linkBandwidth {
 			continue
 		}
-		for _, c := range list.Value {
-			b, ok := c.(*pkt.LinkBandwidthExtended)
-			if ok && b.Bandwidth > 0 && (lowest == 0 || float64(b.Bandwidth) < lowest) {
-				lowest = float64(b.Bandwidth)
-			}
+		b := float64(math.Float32frombits(binary.BigEndian.Uint32(e[4:])))
+		if b > 0 && (lowest == 0 || b < lowest) {
+			lowest = b
 		}
 	}
 	return lowest
-}
-
-// Prefix returns the prefix of a route.
-func Prefix(n pkt.NLRI) netip.Prefix {
-	if p, ok := n.(*pkt.IPAddrPrefix); ok {
-		return p.Prefix
-	}
-	p, _ := netip.ParsePrefix(n.String())
-	return p
 }

@@ -1,14 +1,11 @@
 package session
 
 import (
-	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
-
-	"github.com/fairlead/fairlead/advertise/bgp/internal/wire"
-	"github.com/fairlead/fairlead/internal/sleep"
 )
 
 // Limits for what one neighbor, and all together, may send: the former contains a
@@ -18,11 +15,6 @@ const (
 	// CutFor is how long a disconnected neighbor must stay away.
 	CutFor = time.Minute
 
-	// countEvery is the minimum interval at which a neighbor's paths are counted. gobgp
-	// does nothing else meanwhile, so all counts together may take a fifth of the time.
-	countEvery = 20 * time.Millisecond
-	// leastGrowth is the number of additional paths after which they are counted again.
-	leastGrowth = 64
 	// churn is how many times per minute a neighbor may advertise the maximum number of
 	// paths, but in any case leastUpdates paths.
 	churn        = 4
@@ -31,34 +23,35 @@ const (
 	families = 2
 )
 
-// tally counts the routes of a received UPDATE: each is work for us and for all routers.
-func (t *Session) tally(body []byte) {
-	if t.SendOnly {
-		return
-	}
+// Total limits what all neighbors together may send.
+type Total struct {
+	MaxPaths int // of both families; 0: no limit
+
+	mu      sync.Mutex
+	updates int // since minute
+	minute  time.Time
+}
+
+// bound disconnects the neighbor if it has too many paths in one family, or changed too
+// many, or the neighbor with the most if all together have too many. n routes were
+// received: each is work for us and for all routers.
+func (t *Session) bound(n int) {
 	t.mu.Lock()
-	if t.status.Closed {
-		t.mu.Unlock()
-		return
-	}
-	n := wire.CountRoutes(body, t.receivesIDs)
-	t.fresh += n
-	t.Total.paths.Add(int64(n))
 	if now := time.Now(); now.Sub(t.minute) > time.Minute {
 		t.minute, t.updates = now, 0
 	}
 	t.updates += n
-	look := t.floods() || t.mayExceed() || t.Total.MaxPaths > 0 && t.fresh > max(leastGrowth, t.all/8)
+	updates := t.updates
 	t.mu.Unlock()
-	if t.Total.add(n) || look {
-		t.recount() // and act on the result
+	paths, _ := t.Source.Count()
+	if most := int(t.Group.MaxPaths); most > 0 && paths > most {
+		t.cutOff(fmt.Sprintf("%s sent %d paths, a neighbor of %s may send %d", t.Peer, paths, t.Group.Name, most), "--max-prefixes")
+	} else if most := t.Group.updateLimit(); most > 0 && updates > most {
+		t.cutOff(fmt.Sprintf("%s announced and withdrew more than %d routes within a minute", t.Peer, most), "--max-prefixes")
 	}
-}
-
-// floods runs under t.mu.
-func (t *Session) floods() bool {
-	most := t.Group.updateLimit()
-	return most > 0 && t.updates > most
+	if t.Total.add(n) || t.Total.MaxPaths > 0 && t.Table.Paths() > t.Total.MaxPaths {
+		t.Total.enforce(t.All())
+	}
 }
 
 // cutOff ends a session that has sent too much, once.
@@ -73,46 +66,6 @@ func (t *Session) cutOff(reason, flag string) {
 	}
 }
 
-// Bounded reports whether the neighbor's paths need to be counted.
-func (t *Session) Bounded() bool {
-	return !t.SendOnly && (t.Group.MaxPaths > 0 || t.Total.MaxPaths > 0)
-}
-
-// mayExceed reports whether there could be more paths than a limit allows. Routes
-// received since the last count may be the same as before. Runs under t.mu.
-func (t *Session) mayExceed() bool {
-	most, all := int(t.Group.MaxPaths), t.Total.MaxPaths
-	return most > 0 && t.counted+t.fresh > most || all > 0 && t.fresh > 0 && t.Total.paths.Load() > int64(all)
-}
-
-// awaitCount blocks a neighbor that may exceed a limit until its paths are counted:
-// nothing is read from it meanwhile, so that it cannot exceed a limit by much before it
-// is disconnected. gobgp has a limit, too, but counts all paths at each update: with many
-// paths that takes longer than everything else.
-func (t *Session) awaitCount() {
-	if !t.Bounded() {
-		return
-	}
-	t.mu.Lock()
-	exceeds, counted := t.mayExceed() && t.status.State == Established, t.recounted
-	t.mu.Unlock()
-	if !exceeds {
-		return
-	}
-	t.recount()
-	select {
-	case <-counted:
-	case <-t.done:
-	}
-}
-
-func (t *Session) recount() {
-	select {
-	case t.more <- struct{}{}:
-	default:
-	}
-}
-
 // OverLimit reports whether a session ended because the neighbor sent too much.
 func (t *Session) OverLimit() bool {
 	t.mu.Lock()
@@ -120,60 +73,53 @@ func (t *Session) OverLimit() bool {
 	return t.cut
 }
 
-// BoundPaths counts a neighbor's paths on request, until its session ends. It disconnects
-// the neighbor if it has too many in one family, or the neighbor with the most if all
-// together have too many.
-func (t *Session) BoundPaths(ctx context.Context, all func() []*Session) {
-	for {
-		select {
-		case <-t.more:
-		case <-t.done:
-			return
-		case <-ctx.Done():
-			return
-		}
-		if !sleep.About(ctx, countEvery) {
-			return
-		}
-		most := t.count(ctx)
-		t.mu.Lock()
-		flood := t.floods()
-		t.mu.Unlock()
-		if t.Group.MaxPaths > 0 && most > int(t.Group.MaxPaths) {
-			t.cutOff(fmt.Sprintf("%s sent %d paths, a neighbor of %s may send %d", t.Peer, most, t.Group.Name, t.Group.MaxPaths), "--max-prefixes")
-		} else if flood {
-			t.cutOff(fmt.Sprintf("%s announced and withdrew more than %d routes within a minute", t.Peer, t.Group.updateLimit()), "--max-prefixes")
-		}
-		t.Total.enforce(all())
-		t.mu.Lock()
-		close(t.recounted)
-		t.recounted = make(chan struct{})
-		t.mu.Unlock()
+// add counts routes of all neighbors, and reports whether there are too many.
+func (l *Total) add(n int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := time.Now(); now.Sub(l.minute) > time.Minute {
+		l.minute, l.updates = now, 0
 	}
+	l.updates += n
+	return l.tooMany()
 }
 
-// count counts a neighbor's paths, and returns the larger number of both families.
-func (t *Session) count(ctx context.Context) (most int) {
-	t.Total.counting.Lock()
-	defer t.Total.counting.Unlock()
-	if pause := time.Until(t.Total.countNext); pause > 0 && !sleep.About(ctx, pause) {
-		return 0
+// tooMany runs under l.mu.
+func (l *Total) tooMany() bool {
+	return l.MaxPaths > 0 && l.updates > max(churn*l.MaxPaths, leastUpdates)
+}
+
+// enforce disconnects the neighbor that sent the most if all neighbors together have
+// too many paths, or advertise and withdraw too many routes. Neighbors with few are not
+// affected.
+func (l *Total) enforce(sessions []*Session) {
+	sum, largest, busiest := 0, (*Session)(nil), (*Session)(nil)
+	all, updates := map[*Session]int{}, map[*Session]int{}
+	for _, t := range sessions {
+		t.mu.Lock()
+		if !t.cut && !t.SendOnly {
+			updates[t] = t.updates
+			_, all[t] = t.Source.Count()
+		}
+		t.mu.Unlock()
+		sum += all[t]
+		if all[t] > all[largest] {
+			largest = t
+		}
+		if updates[t] > updates[busiest] {
+			busiest = t
+		}
 	}
-	t.mu.Lock()
-	before := t.fresh
-	t.mu.Unlock()
-	began := time.Now()
-	most, all := t.Total.Count(t.Peer)
-	t.Total.countNext = time.Now().Add(4 * time.Since(began))
-	t.mu.Lock()
-	grew := all != t.all
-	if !t.status.Closed {
-		t.Total.paths.Add(int64(all - t.all - before))
-		t.counted, t.all, t.fresh = most, all, t.fresh-before
+	if sum > l.MaxPaths && largest != nil {
+		largest.cutOff(fmt.Sprintf("all neighbors together sent %d paths, more than the limit of %d; %s sent most, %d", sum, l.MaxPaths, largest.Peer, all[largest]), "--max-total-prefixes")
 	}
-	t.mu.Unlock()
-	if grew { // and may still grow: not everything that was read is already in the table
-		t.recount()
+	l.mu.Lock()
+	busy := l.tooMany() && busiest != nil
+	if busy {
+		l.updates -= updates[busiest]
 	}
-	return most
+	l.mu.Unlock()
+	if busy {
+		busiest.cutOff(fmt.Sprintf("all neighbors together announced and withdrew more than %d routes within a minute, and %s did most, %d", churn*l.MaxPaths, busiest.Peer, updates[busiest]), "--max-total-prefixes")
+	}
 }

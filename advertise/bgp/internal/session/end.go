@@ -21,13 +21,72 @@ const (
 // Reject ends a connection with a reason, and sends the peer the code.
 func (t *Session) Reject(code, sub uint8, reason string) {
 	t.End(reason)
-	tcp.Farewell(t.TCPConn, wire.Notification(code, sub), 100*time.Millisecond)
+	tcp.Farewell(t.conn, wire.Notification(code, sub), 100*time.Millisecond)
 	t.Close()
 }
 
+// Fail ends the session for a reason of ours, and sends it to the peer if it still
+// receives (RFC 9384: cease, BFD down).
+func (t *Session) Fail(reason string) { t.Reject(pkt.BGP_ERROR_CEASE, subBFDDown, reason) }
+
+// End records the reason unless there already is one.
+func (t *Session) End(reason string) {
+	t.mu.Lock()
+	if t.status.Reason == "" {
+		t.status.Reason = reason
+	}
+	t.mu.Unlock()
+}
+
+// notify ends a session with a code that explains itself.
+func (t *Session) notify(code, sub uint8) { t.Reject(code, sub, t.sentWords(code, sub)) }
+
+// malformed ends a session because of an error in a message, or in general in its kind.
+func (t *Session) malformed(err error, kind uint8) {
+	code, sub, is := wire.ErrorCode(err)
+	if !is {
+		code = kind
+	}
+	t.notify(code, sub)
+}
+
+// reasonWithin is how long a peer's last message may take to be read after a write failed.
+const reasonWithin = time.Second
+
+// awaitReason gives the reader time to read why the peer closed the connection.
+func (t *Session) awaitReason() {
+	t.mu.Lock()
+	known := t.status.Reason != ""
+	t.mu.Unlock()
+	if known {
+		return
+	}
+	_ = t.conn.SetReadDeadline(time.Now().Add(reasonWithin))
+	select {
+	case <-t.done:
+	case <-time.After(reasonWithin):
+	}
+}
+
+// readRest reads why the peer closed the connection before it could be sent anything.
+func (t *Session) readRest() {
+	_ = t.conn.SetReadDeadline(time.Now().Add(reasonWithin))
+	for {
+		typ, body, err := t.in.Next()
+		if err != nil {
+			t.readFailed(err)
+			return
+		}
+		if typ == pkt.BGP_MSG_NOTIFICATION {
+			t.End(t.receivedWords(body))
+			return
+		}
+	}
+}
+
 // tooSlow records how long a write took, and reports whether the peer has blocked our
-// writes nearly all the time for several hold times. gobgp queues without limit what such
-// a peer does not read (compare RFC 9687). Runs under t.writing.
+// writes nearly all the time for several hold times: what it has is out of date (compare
+// RFC 9687). Runs under t.writing.
 func (t *Session) tooSlow(took time.Duration) bool {
 	now := time.Now()
 	if t.paced.IsZero() {
@@ -51,7 +110,7 @@ func (t *Session) rejectHold() {
 }
 
 // rejectOpen ends a session whose peer sends another OPEN (RFC 4271, section 8.2.2; codes
-// of RFC 6608). gobgp would ignore it in an established session.
+// of RFC 6608).
 func (t *Session) rejectOpen(state string) {
 	sub := uint8(pkt.BGP_ERROR_SUB_RECEIVE_UNEXPECTED_MESSAGE_IN_OPENCONFIRM_STATE)
 	if state == Established {
@@ -67,21 +126,4 @@ func (t *Session) GiveUp(why string) {
 		t.End(reason)
 		go t.Reject(codeSendHold, 0, reason) // in the background, because it writes
 	}
-}
-
-// Oversee waits for the end of a connection. If it is not a session after the hold time,
-// it is closed: gobgp waits forever for a peer that sends but does not receive.
-func (t *Session) Oversee() {
-	late := time.NewTimer(t.Group.Hold)
-	defer late.Stop()
-	select {
-	case <-t.done:
-		return
-	case <-late.C:
-	}
-	if t.Status().State != Established {
-		t.End(fmt.Sprintf("no session within the hold time of %s: the peer receives nothing from us; a filter or the peer's TTL security may drop our packets", t.Group.Hold))
-		t.Close()
-	}
-	<-t.done
 }

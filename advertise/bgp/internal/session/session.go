@@ -1,8 +1,7 @@
-// Package session observes one BGP connection, which gobgp reads and writes like a plain
-// socket: it knows the state of the session, which routes have really been written, and why
-// it ended, none of which gobgp reports completely. It also protects gobgp from its peer:
-// it withholds what gobgp should not read, counts what the peer sends, and ends a session
-// that exceeds a limit.
+// Package session is one BGP connection (RFC 4271): the messages at its start, its timers,
+// what is received and sent, its limits, and the reason for its end. What is sent always
+// follows from the table (package rib) and what was sent before: nothing is queued, so a
+// peer that reads slowly costs nothing, and no change can be missed.
 //
 // What concerns several sessions (who may connect, which routes are sent) belongs in
 // package engine, except for the limits that they share (Total). Tests pass bytes to a
@@ -11,6 +10,7 @@ package session
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -18,11 +18,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/eapache/channels"
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"github.com/fairlead/fairlead/advertise"
-	"github.com/fairlead/fairlead/advertise/bgp/internal/paths"
+	"github.com/fairlead/fairlead/advertise/bgp/internal/rib"
 	"github.com/fairlead/fairlead/advertise/bgp/internal/tcp"
 	"github.com/fairlead/fairlead/advertise/bgp/internal/wire"
 )
@@ -41,10 +40,18 @@ type Options struct {
 	Peer     netip.Addr
 	Group    *Group
 	AS       uint32 // ours
-	SendOnly bool   // no updates are accepted
+	RouterID netip.Addr
+	SendOnly bool // no updates are accepted
+	Table    *rib.Table
 	Total    *Total
 	Counters *Counters
-	// Changed is called without the lock on any change of the status or of what was sent.
+	// Accept returns the attributes with which a received route is stored, or false.
+	Accept func(*Session, wire.Shared) (wire.Shared, bool)
+	// Export returns the attributes with which a path is sent, or false.
+	Export func(*Session, rib.Path) (wire.Shared, bool)
+	// All returns all sessions.
+	All func() []*Session
+	// Changed is called without the lock on any change of the status.
 	Changed func(*Session)
 }
 
@@ -53,17 +60,17 @@ type Counters struct{ Received, Sent atomic.Uint64 }
 
 // Session is a connection with a neighbor.
 type Session struct {
-	*net.TCPConn
 	Options
-	Local netip.Addr
-	// Queue is what gobgp has yet to write; nil before the session is established.
-	Queue atomic.Pointer[channels.InfiniteChannel]
+	Local  netip.Addr
+	Source *rib.Source
 
-	in      wire.Sieve
-	out     wire.Scanner
-	done    chan struct{}
-	greeted chan struct{}
-	refresh chan struct{}
+	conn *net.TCPConn
+	in   *wire.Reader
+	done chan struct{}
+	// The following are set when the peer's OPEN is received, before anything is sent.
+	hold    time.Duration
+	decoder wire.Decoder
+	encoder wire.Encoder
 
 	writing sync.Mutex
 	written atomic.Uint64 // octets
@@ -74,20 +81,10 @@ type Session struct {
 	status Status
 	broke  string // why a write failed: a message from the peer takes precedence
 	cut    bool   // it exceeded a limit
-	// fresh counts routes received since its paths were counted; counted is the larger
-	// count of both families, all the sum. more is signaled when a limit may be exceeded;
-	// recounted is closed and replaced after each count.
-	fresh, counted, all int
-	recounted           chan struct{}
-	more                chan struct{}
 	// updates counts the routes added or removed since minute.
 	updates int
 	minute  time.Time
-	sent    map[paths.Key]paths.Sent
-	most    int // the maximum size that sent has had
-	// sendsIDs lists the families in which path identifiers are sent, receivesIDs those in
-	// which they are received.
-	sendsIDs, receivesIDs map[pkt.Family]bool
+	outbox
 }
 
 // Status is the state of a session at one moment.
@@ -103,29 +100,11 @@ type Status struct {
 
 // New returns a session that has just been connected.
 func New(c *net.TCPConn, o Options) *Session {
-	t := unconnected(o)
-	t.TCPConn, t.Local = c, c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-	return t
-}
-
-func unconnected(o Options) *Session {
-	t := &Session{
-		Options: o, done: make(chan struct{}), greeted: make(chan struct{}), refresh: make(chan struct{}, 1), more: make(chan struct{}, 1), recounted: make(chan struct{}),
-		status: Status{State: OpenSent, Since: time.Now()}, sent: map[paths.Key]paths.Sent{},
+	return &Session{
+		Options: o, conn: c, Local: c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), in: wire.NewReader(c), done: make(chan struct{}),
+		Source: &rib.Source{Address: o.Peer, External: o.Group.AS != o.AS}, status: Status{State: OpenSent, Since: time.Now()}, outbox: newOutbox(),
 	}
-	t.in.Message, t.out.Message = t.filter, t.wrote
-	t.in.Updates, t.out.Updates = !t.SendOnly, true
-	return t
 }
-
-// Done is closed when the connection is.
-func (t *Session) Done() <-chan struct{} { return t.done }
-
-// Greeted is closed when our OPEN has been sent.
-func (t *Session) Greeted() <-chan struct{} { return t.greeted }
-
-// Refresh receives a value when the peer requests all routes again.
-func (t *Session) Refresh() <-chan struct{} { return t.refresh }
 
 // Status returns the current state.
 func (t *Session) Status() Status {
@@ -136,31 +115,175 @@ func (t *Session) Status() Status {
 	return s
 }
 
-// Read observes and filters what is received. Before the session is established, gobgp
-// may reject it at any message, and the next one must not count as received.
-func (t *Session) Read(b []byte) (int, error) {
-	return t.in.Read(b, t.Status().State == Established, t.readCounted)
-}
-
-func (t *Session) readCounted(b []byte) (int, error) {
-	t.awaitCount()
-	n, err := t.TCPConn.Read(b)
-	if err != nil && !tcp.IsTimeout(err) {
-		t.End(t.readFailure(err))
+func (t *Session) hello() wire.Hello {
+	h := wire.Hello{AS: t.AS, ID: t.RouterID, Hold: uint16(t.Group.Hold / time.Second)}
+	if t.Group.Receive {
+		h.Paths |= pkt.BGP_ADD_PATH_RECEIVE
 	}
-	return n, err
+	if t.Group.SendMax > 0 {
+		h.Paths |= pkt.BGP_ADD_PATH_SEND
+	}
+	return h
 }
 
-// Write observes what is sent, after it was sent. gobgp's senders and the audit may write
-// concurrently, each complete messages.
-func (t *Session) Write(b []byte) (int, error) {
+// Run holds the session until its connection is closed.
+func (t *Session) Run() {
+	defer t.Close()
+	open, err := t.hello().Message()
+	if err != nil {
+		t.End(err.Error())
+		return
+	}
+	_ = t.conn.SetReadDeadline(time.Now().Add(t.Group.Hold)) // of the whole start
+	if t.write(open) != nil {
+		t.readRest()
+		return
+	}
+	for {
+		typ, body, err := t.in.Next()
+		if err != nil {
+			t.readFailed(err)
+			return
+		}
+		if !t.receive(typ, body) {
+			return
+		}
+	}
+}
+
+// receive handles a message, and reports whether the session continues.
+func (t *Session) receive(typ uint8, body []byte) bool {
+	t.mu.Lock()
+	t.status.Answered = true
+	state, closed := t.status.State, t.status.Closed
+	t.mu.Unlock()
+	switch {
+	case closed:
+		return false
+	case typ == pkt.BGP_MSG_NOTIFICATION:
+		t.End(t.receivedWords(body))
+		return false
+	case typ < pkt.BGP_MSG_OPEN || typ > pkt.BGP_MSG_ROUTE_REFRESH:
+		t.notify(pkt.BGP_ERROR_MESSAGE_HEADER_ERROR, pkt.BGP_ERROR_SUB_BAD_MESSAGE_TYPE)
+		return false
+	case state == OpenSent:
+		return t.opened(typ, body)
+	case typ == pkt.BGP_MSG_OPEN:
+		t.rejectOpen(state)
+		return false
+	case state == OpenConfirm:
+		return t.confirmed(typ)
+	}
+	return t.established(typ, body)
+}
+
+// opened handles the first message, which must be an OPEN.
+func (t *Session) opened(typ uint8, body []byte) bool {
+	if typ != pkt.BGP_MSG_OPEN {
+		t.notify(pkt.BGP_ERROR_FSM_ERROR, pkt.BGP_ERROR_SUB_RECEIVE_UNEXPECTED_MESSAGE_IN_OPENSENT_STATE)
+		return false
+	}
+	open, err := wire.ReadOpen(body)
+	if err == nil {
+		t.mu.Lock()
+		t.status.PeerAS, t.status.PeerID = open.AS, open.ID
+		t.mu.Unlock()
+		err = open.Check(t.Group.AS, t.hello())
+	}
+	if err != nil {
+		t.malformed(err, pkt.BGP_ERROR_OPEN_MESSAGE_ERROR)
+		return false
+	}
+	if open.Hold == 0 {
+		t.rejectHold()
+		return false
+	}
+	t.negotiate(open)
+	t.enter(OpenConfirm)
+	if t.Status().Closed || t.write(wire.Keepalive()) != nil {
+		return false
+	}
+	go t.sendLoop()
+	return true
+}
+
+// negotiate determines what both sides support.
+func (t *Session) negotiate(open wire.Open) {
+	t.hold = min(t.Group.Hold, time.Duration(open.Hold)*time.Second)
+	t.Source.ID = open.ID
+	t.in.Extended = open.Extended
+	t.decoder = wire.Decoder{
+		TwoOctets: !open.FourOctets, External: t.Source.External, Loopback: t.Local.IsLoopback() && t.Peer.IsLoopback(), Extended: open.Extended,
+		Families: map[pkt.Family]pkt.BGPAddPathMode{},
+	}
+	t.encoder = wire.Encoder{TwoOctets: !open.FourOctets, IDs: map[pkt.Family]bool{}}
+	ours := t.hello().Paths
+	for _, f := range wire.Families {
+		mode, is := open.Speaks[f]
+		if !is {
+			continue
+		}
+		t.decoder.Families[f] = pkt.BGP_ADD_PATH_NONE
+		if ours&pkt.BGP_ADD_PATH_RECEIVE != 0 && mode&pkt.BGP_ADD_PATH_SEND != 0 {
+			t.decoder.Families[f] = pkt.BGP_ADD_PATH_RECEIVE
+		}
+		t.encoder.IDs[f] = ours&pkt.BGP_ADD_PATH_SEND != 0 && mode&pkt.BGP_ADD_PATH_RECEIVE != 0
+	}
+}
+
+// confirmed handles the message after OPEN, which must be a KEEPALIVE.
+func (t *Session) confirmed(typ uint8) bool {
+	if typ != pkt.BGP_MSG_KEEPALIVE {
+		t.End("the peer sent another message before its KEEPALIVE")
+		return false
+	}
+	t.alive()
+	if !t.Group.Silent {
+		t.Table.Subscribe(t)
+	}
+	t.enter(Established)
+	return true
+}
+
+// established handles a message in an established session.
+func (t *Session) established(typ uint8, body []byte) bool {
+	switch typ {
+	case pkt.BGP_MSG_KEEPALIVE:
+		t.alive()
+	case pkt.BGP_MSG_ROUTE_REFRESH:
+		t.refresh()
+	case pkt.BGP_MSG_UPDATE:
+		t.Counters.Received.Add(1)
+		if !t.SendOnly && !t.update(body) {
+			return false
+		}
+		t.alive()
+	}
+	return true
+}
+
+func (t *Session) update(body []byte) bool {
+	u, err := t.decoder.Update(body)
+	if err != nil {
+		t.malformed(err, pkt.BGP_ERROR_UPDATE_MESSAGE_ERROR)
+		return false
+	}
+	t.Table.Update(t.Source, u, func(a wire.Shared) (wire.Shared, bool) { return t.Accept(t, a) })
+	t.bound(u.Routes())
+	return true
+}
+
+// alive restarts the hold timer.
+func (t *Session) alive() { _ = t.conn.SetReadDeadline(time.Now().Add(t.hold)) }
+
+// write writes a message, for at most the hold time.
+func (t *Session) write(b []byte) error {
 	t.writing.Lock()
 	defer t.writing.Unlock()
-	_ = t.SetWriteDeadline(time.Now().Add(t.Group.Hold)) // gobgp would queue without limit
+	_ = t.conn.SetWriteDeadline(time.Now().Add(t.Group.Hold))
 	began := time.Now()
-	n, err := t.TCPConn.Write(b)
+	n, err := t.conn.Write(b)
 	t.written.Add(uint64(n)) // before a route counts as withdrawn
-	t.out.Feed(b[:n])
 	if err == nil && t.tooSlow(time.Since(began)) {
 		err = fmt.Errorf("the peer reads too slowly: writing was blocked for %s", slowTimes*t.Group.Hold)
 		t.End(err.Error())
@@ -171,53 +294,22 @@ func (t *Session) Write(b []byte) (int, error) {
 		t.broke = tcp.EndWords(err)
 		t.mu.Unlock()
 	}
-	return n, err
-}
-
-// Close is called by gobgp, which does not give a reason.
-func (t *Session) Close() error {
-	err := t.TCPConn.Close()
-	t.mu.Lock()
-	first := !t.status.Closed
-	t.status.Closed = true
-	if first {
-		t.Total.paths.Add(int64(-t.all - t.fresh))
-	}
-	if first && t.status.State != Established && !t.status.Answered && t.status.Reason == "" && t.broke == "" {
-		t.status.Reason = "connection rejected: another session with this address has not ended yet"
-	}
-	t.mu.Unlock()
-	if first {
-		close(t.done)
-		t.Changed(t)
-	}
 	return err
 }
 
-// Fail ends the session for a reason of ours, and sends it to the peer if it still
-// receives (RFC 9384: cease, BFD down).
-func (t *Session) Fail(reason string) {
-	t.End(reason)
-	tcp.Farewell(t.TCPConn, wire.Notification(pkt.BGP_ERROR_CEASE, subBFDDown), 100*time.Millisecond)
-	t.Close()
-}
-
-// End records the reason unless there already is one.
-func (t *Session) End(reason string) {
+// Close closes the connection.
+func (t *Session) Close() {
+	t.conn.Close()
 	t.mu.Lock()
-	if t.status.Reason == "" {
-		t.status.Reason = reason
-	}
+	first := !t.status.Closed
+	t.status.Closed = true
 	t.mu.Unlock()
-}
-
-func (t *Session) readFailure(err error) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.status.Answered && tcp.IsEnd(err) {
-		return "the peer closed the connection without a notification: it has no neighbor with our address, or another session with it"
+	if first {
+		t.Table.Unsubscribe(t)
+		t.Table.Drop(t.Source)
+		close(t.done)
+		t.Changed(t)
 	}
-	return tcp.EndWords(err)
 }
 
 func (t *Session) enter(state string) {
@@ -227,78 +319,20 @@ func (t *Session) enter(state string) {
 	t.Changed(t)
 }
 
-func (t *Session) received(typ uint8, body []byte) {
-	t.mu.Lock()
-	t.status.Answered = true
-	state := t.status.State
-	t.mu.Unlock()
-	switch typ {
-	case pkt.BGP_MSG_OPEN:
-		if state != OpenSent {
-			t.rejectOpen(state)
-			return
-		}
-		if wire.WantsNoHold(body) {
-			t.rejectHold()
-			return
-		}
-		open := wire.ReadOpen(body)
-		t.mu.Lock()
-		t.status.PeerAS, t.status.PeerID = open.AS, open.ID
-		if t.Group.SendMax > 0 {
-			t.sendsIDs = open.Receives
-		}
-		if t.Group.Receive {
-			t.receivesIDs = open.Sends
-		}
-		t.mu.Unlock()
-		t.enter(OpenConfirm)
-	case pkt.BGP_MSG_UPDATE:
-		t.Counters.Received.Add(1)
-		t.tally(body)
-	case pkt.BGP_MSG_KEEPALIVE:
-		if state == OpenConfirm {
-			t.enter(Established)
-		}
-	case pkt.BGP_MSG_ROUTE_REFRESH:
-		select {
-		case t.refresh <- struct{}{}:
-		default:
-		}
-	case pkt.BGP_MSG_NOTIFICATION:
-		t.End(t.receivedWords(body))
-	}
-}
-
-func (t *Session) wrote(typ uint8, body []byte) {
-	switch typ {
-	case pkt.BGP_MSG_OPEN:
-		close(t.greeted) // only one per session
-	case pkt.BGP_MSG_NOTIFICATION:
-		t.End(t.sentWords(body))
-	case pkt.BGP_MSG_UPDATE:
-		t.Counters.Sent.Add(1)
-		t.noteSent(body)
-	}
-}
-
-// maxNotification is the longest NOTIFICATION body that is passed on: a code, a subcode and
-// a shutdown communication (RFC 9003). gobgp logs all of it.
-const maxNotification = 2 + 1 + 255
-
-// filter decides what gobgp reads of a message from the peer.
-func (t *Session) filter(typ uint8, body []byte) {
-	t.received(typ, body)
+// readFailed ends the session because nothing more can be read.
+func (t *Session) readFailed(err error) {
+	s := t.Status()
+	var bad *pkt.MessageError
 	switch {
-	case typ == pkt.BGP_MSG_UPDATE && t.SendOnly, typ == pkt.BGP_MSG_ROUTE_REFRESH:
-		// Deaf: gobgp would store all routes in case a policy changes. A refresh is
-		// answered by the engine.
-		t.in.Put(pkt.BGP_MSG_KEEPALIVE, nil)
-	case typ == pkt.BGP_MSG_UPDATE:
-		t.in.Put(typ, wire.Scrub(body))
-	case typ == pkt.BGP_MSG_NOTIFICATION && len(body) > maxNotification:
-		t.in.Put(typ, body[:maxNotification])
+	case errors.As(err, &bad):
+		t.notify(bad.TypeCode, bad.SubTypeCode)
+	case tcp.IsTimeout(err) && s.State == Established:
+		t.notify(pkt.BGP_ERROR_HOLD_TIMER_EXPIRED, 0)
+	case tcp.IsTimeout(err):
+		t.End(fmt.Sprintf("no session within the hold time of %s: the peer receives nothing from us; a filter or the peer's TTL security may drop our packets", t.Group.Hold))
+	case !s.Answered && tcp.IsEnd(err):
+		t.End("the peer closed the connection without a notification: it has no neighbor with our address, or another session with it")
 	default:
-		t.in.Pass()
+		t.End(cmp.Or(t.Status().Reason, tcp.EndWords(err)))
 	}
 }

@@ -8,12 +8,11 @@ import (
 	"github.com/fairlead/fairlead/advertise/bgp/internal/wire"
 )
 
-// subBFDDown is the cease subcode of RFC 9384, for which gobgp has no name.
+// subBFDDown is the cease subcode of RFC 9384, for which the library has no name.
 const subBFDDown = 10
 
 // sentWords explains why we ended the session.
-func (t *Session) sentWords(body []byte) string {
-	code, sub := wire.NotificationCode(body)
+func (t *Session) sentWords(code, sub uint8) string {
 	as := t.Status().PeerAS
 	switch {
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_PEER_AS:

@@ -112,8 +112,18 @@ func (d Target) bind(fd int) error {
 // MinTTL returns the minimum TTL of segments that came over at most some hops (RFC 5082).
 func MinTTL(hops uint8) int { return 256 - int(hops) }
 
-// setTTL sets the TTL of our segments, and the minimum for the neighbor's. gobgp does so
-// too, but only once the session is up.
+// Tune sets the TTL of an accepted connection.
+func (d Target) Tune(c *net.TCPConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = d.setTTL(int(fd), d.To.Addr().Is4()) })
+	return errors.Join(err, failed)
+}
+
+// setTTL sets the TTL of our segments, and the minimum for the neighbor's.
 func (d Target) setTTL(fd int, ip4 bool) error {
 	level, ttl, least := unix.IPPROTO_IP, unix.IP_TTL, unix.IP_MINTTL
 	if !ip4 {

@@ -1,30 +1,77 @@
 package wire
 
 import (
+	"errors"
+	"math"
 	"net/netip"
+	"os"
 
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
+// Families are those of every session, whatever its own family.
+var Families = []pkt.Family{pkt.RF_IPv4_UC, pkt.RF_IPv6_UC}
+
+// Hello is what our OPEN says.
+type Hello struct {
+	AS   uint32
+	ID   netip.Addr
+	Hold uint16 // seconds
+	// Paths says whether several paths of a prefix may be sent or received (ADD-PATH,
+	// RFC 7911).
+	Paths pkt.BGPAddPathMode
+}
+
+// Message returns the OPEN.
+func (h Hello) Message() ([]byte, error) {
+	name, _ := os.Hostname()
+	list := []pkt.ParameterCapabilityInterface{
+		pkt.NewCapRouteRefresh(), pkt.NewCapFQDN(name, ""), pkt.NewCapExtendedMessage(), pkt.NewCapFourOctetASNumber(h.AS),
+		pkt.NewCapExtendedNexthop([]*pkt.CapExtendedNexthopTuple{pkt.NewCapExtendedNexthopTuple(pkt.RF_IPv4_UC, pkt.AFI_IP6)}),
+	}
+	var paths []*pkt.CapAddPathTuple
+	for _, f := range Families {
+		list = append(list, pkt.NewCapMultiProtocol(f))
+		paths = append(paths, pkt.NewCapAddPathTuple(f, h.Paths))
+	}
+	if h.Paths != pkt.BGP_ADD_PATH_NONE {
+		list = append(list, pkt.NewCapAddPath(paths))
+	}
+	as := uint16(pkt.AS_TRANS)
+	if h.AS <= math.MaxUint16 {
+		as = uint16(h.AS)
+	}
+	m, err := pkt.NewBGPOpenMessage(as, h.Hold, h.ID, []pkt.OptionParameterInterface{pkt.NewOptionParameterCapability(list)})
+	if err != nil {
+		return nil, err
+	}
+	return m.Serialize()
+}
+
 // Open is what an OPEN message says about a peer.
 type Open struct {
 	// AS is the four-octet one if present (RFC 6793).
-	AS uint32
-	ID netip.Addr
-	// Receives are the families in which the peer receives several paths of a prefix, and
-	// Sends those in which it sends them (ADD-PATH, RFC 7911).
-	Receives, Sends map[pkt.Family]bool
+	AS   uint32
+	ID   netip.Addr
+	Hold uint16 // seconds
+	// FourOctets and Extended say whether the peer supports RFC 6793 and RFC 8654.
+	FourOctets, Extended bool
+	// Speaks are the peer's families, with how many paths of a prefix it sends and
+	// receives (RFC 7911).
+	Speaks map[pkt.Family]pkt.BGPAddPathMode
+	parsed *pkt.BGPOpen
 }
 
-// ReadOpen parses the body of an OPEN; the result is empty if that is impossible.
-func ReadOpen(body []byte) Open {
+// ReadOpen parses the body of an OPEN.
+func ReadOpen(body []byte) (Open, error) {
 	h := &pkt.BGPHeader{Type: pkt.BGP_MSG_OPEN, Len: uint16(pkt.BGP_HEADER_LENGTH + len(body))}
 	m, err := pkt.ParseBGPBody(h, body)
 	if err != nil {
-		return Open{}
+		return Open{}, err
 	}
 	open := m.Body.(*pkt.BGPOpen)
-	o := Open{AS: uint32(open.MyAS), ID: open.ID, Receives: map[pkt.Family]bool{}, Sends: map[pkt.Family]bool{}}
+	o := Open{AS: uint32(open.MyAS), ID: open.ID, Hold: open.HoldTime, Speaks: map[pkt.Family]pkt.BGPAddPathMode{}, parsed: open}
+	paths := map[pkt.Family]pkt.BGPAddPathMode{}
 	for _, p := range open.OptParams {
 		caps, ok := p.(*pkt.OptionParameterCapability)
 		if !ok {
@@ -33,21 +80,43 @@ func ReadOpen(body []byte) Open {
 		for _, c := range caps.Capability {
 			switch c := c.(type) {
 			case *pkt.CapFourOctetASNumber:
-				o.AS = c.CapValue
+				o.AS, o.FourOctets = c.CapValue, true
+			case *pkt.CapExtendedMessage:
+				o.Extended = true
+			case *pkt.CapMultiProtocol:
+				o.Speaks[c.CapValue] = pkt.BGP_ADD_PATH_NONE
 			case *pkt.CapAddPath:
 				for _, f := range c.Tuples {
-					o.Receives[f.Family] = o.Receives[f.Family] || f.Mode&pkt.BGP_ADD_PATH_RECEIVE != 0
-					o.Sends[f.Family] = o.Sends[f.Family] || f.Mode&pkt.BGP_ADD_PATH_SEND != 0
+					paths[f.Family] = f.Mode
 				}
 			}
 		}
 	}
-	return o
+	if len(o.Speaks) == 0 { // a peer without RFC 4760
+		o.Speaks[pkt.RF_IPv4_UC] = pkt.BGP_ADD_PATH_NONE
+	}
+	for f := range o.Speaks {
+		o.Speaks[f] = paths[f]
+	}
+	return o, nil
 }
 
-// WantsNoHold reports whether an OPEN has a hold time of 0.
-func WantsNoHold(open []byte) bool {
-	return len(open) >= 5 && open[3] == 0 && open[4] == 0
+// Check returns why a peer that should be in an AS cannot have a session with us.
+func (o Open) Check(peerAS uint32, ours Hello) error {
+	_, err := pkt.ValidateOpenMsg(o.parsed, peerAS, ours.AS, ours.ID)
+	return err
+}
+
+// ErrorCode returns the codes with which a peer is told of an error in its message.
+func ErrorCode(err error) (code, sub uint8, is bool) {
+	var e *pkt.MessageError
+	if !errors.As(err, &e) {
+		return 0, 0, false
+	}
+	if e.TypeCode == 0 { // routes of a family that the session does not have
+		return pkt.BGP_ERROR_UPDATE_MESSAGE_ERROR, pkt.BGP_ERROR_SUB_OPTIONAL_ATTRIBUTE_ERROR, true
+	}
+	return e.TypeCode, e.SubTypeCode, true
 }
 
 // NotificationCode returns the codes in the body of a NOTIFICATION; 0 if it is too short.
@@ -65,86 +134,8 @@ func NotificationName(code, sub uint8) string {
 
 // Notification returns a NOTIFICATION message with these codes.
 func Notification(code, sub uint8) []byte {
-	b, _ := pkt.NewBGPNotificationMessage(code, sub, nil).Serialize() // cannot fail without data
-	return b
+	return message(pkt.BGP_MSG_NOTIFICATION, []byte{code, sub})
 }
 
-// ReadUpdate parses the body of an UPDATE, with path identifiers in the families of ids.
-func ReadUpdate(body []byte, ids map[pkt.Family]bool) (*pkt.BGPUpdate, error) {
-	h := &pkt.BGPHeader{Type: pkt.BGP_MSG_UPDATE, Len: uint16(pkt.BGP_HEADER_LENGTH + len(body))}
-	m, err := pkt.ParseBGPBody(h, body, addPath(ids, pkt.BGP_ADD_PATH_RECEIVE))
-	if err != nil {
-		return nil, err
-	}
-	return m.Body.(*pkt.BGPUpdate), nil
-}
-
-// Withdrawal returns an UPDATE that withdraws a prefix, with its path identifier in the
-// families of ids.
-func Withdrawal(p netip.Prefix, id uint32, ids map[pkt.Family]bool) ([]byte, error) {
-	nlri, err := pkt.NewIPAddrPrefix(p)
-	if err != nil {
-		return nil, err
-	}
-	list := []pkt.PathNLRI{{NLRI: nlri, ID: id}}
-	msg := pkt.NewBGPUpdateMessage(list, nil, nil)
-	if p.Addr().Is6() {
-		gone, err := pkt.NewPathAttributeMpUnreachNLRI(pkt.RF_IPv6_UC, list)
-		if err != nil {
-			return nil, err
-		}
-		msg = pkt.NewBGPUpdateMessage(nil, []pkt.PathAttributeInterface{gone}, nil)
-	}
-	return msg.Serialize(addPath(ids, pkt.BGP_ADD_PATH_SEND))
-}
-
-func addPath(ids map[pkt.Family]bool, mode pkt.BGPAddPathMode) *pkt.MarshallingOption {
-	modes := map[pkt.Family]pkt.BGPAddPathMode{}
-	for f, is := range ids {
-		if is {
-			modes[f] = mode
-		}
-	}
-	return &pkt.MarshallingOption{AddPath: modes}
-}
-
-// CountRoutes counts the routes that an UPDATE advertises and withdraws. An UPDATE
-// without any is also work, and counts as one.
-func CountRoutes(body []byte, ids map[pkt.Family]bool) int {
-	before, attrs, nlri, ok := splitUpdate(body)
-	if !ok {
-		return 1
-	}
-	n := countPrefixes(before[2:], ids[pkt.RF_IPv4_UC]) + countPrefixes(nlri, ids[pkt.RF_IPv4_UC])
-	all, _ := readAttributes(attrs)
-	for _, a := range all {
-		skip := 0
-		switch {
-		case a.typ == pkt.BGP_ATTR_TYPE_MP_REACH_NLRI && len(a.value) > 4:
-			skip = 5 + int(a.value[3])
-		case a.typ == pkt.BGP_ATTR_TYPE_MP_UNREACH_NLRI:
-			skip = 3
-		}
-		if skip > 0 && skip <= len(a.value) {
-			family := pkt.NewFamily(uint16(a.value[0])<<8|uint16(a.value[1]), a.value[2])
-			n += countPrefixes(a.value[skip:], ids[family])
-		}
-	}
-	return max(n, 1)
-}
-
-// countPrefixes counts prefixes as encoded in an UPDATE (RFC 4271, section 4.3), with or
-// without path identifiers (RFC 7911).
-func countPrefixes(b []byte, ids bool) (n int) {
-	for ; len(b) > 0; n++ {
-		at := 0
-		if ids {
-			at = 4
-		}
-		if len(b) <= at {
-			return n + 1
-		}
-		b = b[min(at+1+(int(b[at])+7)/8, len(b)):]
-	}
-	return n
-}
+// Keepalive returns a KEEPALIVE message.
+func Keepalive() []byte { return message(pkt.BGP_MSG_KEEPALIVE, nil) }

@@ -34,13 +34,12 @@ type attribute struct {
 }
 
 // Scrub removes attributes that are not for us from an UPDATE. If the rest cannot be a
-// valid route, it removes everything except the prefixes: gobgp then misses ORIGIN and
-// treats the routes as withdrawn (RFC 7606). This cannot be left to gobgp: one malformed
-// attribute that may be discarded makes gobgp 4.8 skip all checks of the others.
+// valid route, it removes everything except the prefixes: the routes then miss ORIGIN and
+// count as withdrawn (RFC 7606).
 func Scrub(body []byte) []byte {
 	before, attrs, nlri, ok := splitUpdate(body)
 	if !ok {
-		return body // gobgp resets the session
+		return body // the parser rejects it
 	}
 	all, whole := readAttributes(attrs)
 	good, size := whole, 0
@@ -105,8 +104,8 @@ func readAttributes(b []byte) (all []attribute, whole bool) {
 	return all, true
 }
 
-// goodReach reports whether the next hop in an MP_REACH_NLRI is valid; gobgp only checks
-// the one in NEXT_HOP. A value that is too short is left to gobgp.
+// goodReach reports whether the next hop in an MP_REACH_NLRI is valid; the library only
+// checks the one in NEXT_HOP. A value that is too short is left to the parser.
 func goodReach(value []byte) bool {
 	if len(value) < 4 || len(value) < 4+int(value[3]) {
 		return true
@@ -115,7 +114,7 @@ func goodReach(value []byte) bool {
 	case 4, 16:
 		nh, _ := netip.AddrFromSlice(hops)
 		return goodNextHop(nh)
-	case 32: // zeros before a link-local address: see paths.NextHop
+	case 32: // zeros before a link-local address: see nextHop
 		global, local := netip.AddrFrom16([16]byte(hops)), netip.AddrFrom16([16]byte(hops[16:]))
 		return goodNextHop(global) || global.IsUnspecified() && local.IsLinkLocalUnicast()
 	}
