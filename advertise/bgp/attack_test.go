@@ -140,15 +140,12 @@ func (a *attacked) connect(from string) net.Conn {
 func ending(t *testing.T, c net.Conn) string {
 	t.Helper()
 	end := "closed"
-	s := wire.Scanner{Message: func(typ uint8, body []byte) {
-		if code, sub := wire.NotificationCode(body); typ == pkt.BGP_MSG_NOTIFICATION && end == "closed" {
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	for r := wire.NewReader(c); ; {
+		typ, body, err := r.Next()
+		if code, sub := wire.NotificationCode(body); err == nil && typ == pkt.BGP_MSG_NOTIFICATION && end == "closed" {
 			end = fmt.Sprintf("%d/%d", code, sub)
 		}
-	}}
-	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
-	for b := make([]byte, 4096); ; {
-		n, err := c.Read(b)
-		s.Feed(b[:n])
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("the connection stays open")
 		}
@@ -381,19 +378,21 @@ func TestRouteRefreshFlood(t *testing.T) {
 	hello, _ := open.Serialize()
 	_, _ = c.Write(slices.Concat(hello, rawbgp.Message(pkt.BGP_MSG_KEEPALIVE, nil)))
 	var announced atomic.Int64
-	reading := &wire.Scanner{Updates: true, Message: func(typ uint8, body []byte) {
-		if typ == pkt.BGP_MSG_UPDATE {
-			announced.Add(int64(wire.CountRoutes(body, nil)))
-		}
-	}}
 	pause, took := make(chan bool), make(chan struct{})
 	go func() {
 		defer close(took)
-		for b := make([]byte, 1<<16); ; {
-			n, err := c.Read(b)
-			reading.Feed(b[:n])
+		decoder := wire.Decoder{Families: map[pkt.Family]pkt.BGPAddPathMode{pkt.RF_IPv4_UC: pkt.BGP_ADD_PATH_NONE}, External: true}
+		for r := wire.NewReader(c); ; {
+			typ, body, err := r.Next()
 			if err != nil {
 				return
+			}
+			if typ == pkt.BGP_MSG_UPDATE {
+				u, err := decoder.Update(body)
+				if err != nil {
+					t.Error(err)
+				}
+				announced.Add(int64(u.Routes()))
 			}
 			select {
 			case <-pause:

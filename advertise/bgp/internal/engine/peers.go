@@ -74,6 +74,9 @@ func (e *Engine) begin(c *net.TCPConn, from netip.Addr, g *session.Group) *sessi
 	})
 	p.session, p.admitted, p.State, p.Since = t, false, session.OpenSent, time.Now()
 	e.forget()
+	if e.ctx.Err() != nil { // nobody would close it any more
+		c.Close()
+	}
 	return t
 }
 
