@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
-
-	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
 func offers(list ...any) (out []offer) {
@@ -43,45 +41,18 @@ func TestOffersBecomeShares(t *testing.T) {
 	}
 }
 
-// An UPDATE may have prefixes of both families, and therefore two next hops.
-func TestNextHopOfEachFamily(t *testing.T) {
-	four, err := pkt.NewPathAttributeNextHop(netip.MustParseAddr("10.0.0.105"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	six := &pkt.PathAttributeMpReachNLRI{AFI: pkt.AFI_IP6, Nexthop: netip.MustParseAddr("fd00::105")}
-	extended := &pkt.PathAttributeMpReachNLRI{AFI: pkt.AFI_IP, Nexthop: netip.MustParseAddr("fd00::106")}
-	alone := &pkt.PathAttributeMpReachNLRI{AFI: pkt.AFI_IP6, Nexthop: netip.IPv6Unspecified(), LinkLocalNexthop: netip.MustParseAddr("fe80::105")}
-	for _, c := range []struct {
-		attrs []pkt.PathAttributeInterface
-		v4    bool
-		want  string
-	}{
-		{[]pkt.PathAttributeInterface{four, six}, true, "10.0.0.105"},
-		{[]pkt.PathAttributeInterface{four, six}, false, "fd00::105"},
-		{[]pkt.PathAttributeInterface{extended}, true, "fd00::106"},
-		{[]pkt.PathAttributeInterface{alone}, false, "fe80::105"},
-		{[]pkt.PathAttributeInterface{four}, false, "invalid IP"},
-	} {
-		if got := NextHop(c.attrs, c.v4); got.String() != c.want {
-			t.Errorf("next hop (IPv4: %t) is %s, want %s", c.v4, got, c.want)
-		}
-	}
-}
-
 // The community in wire format, transitive (0x00) and not (0x40).
 func TestBandwidthOfBothKinds(t *testing.T) {
 	for _, wire := range [][]byte{
 		{0x40, 0x04, 0xfd, 0xfd, 0x4c, 0xee, 0x6b, 0x28},
 		{0x00, 0x04, 0xfd, 0xfd, 0x4c, 0xee, 0x6b, 0x28},
 	} {
-		c, err := pkt.ParseExtended(wire)
-		if err != nil {
-			t.Fatal(err)
-		}
-		list := pkt.NewPathAttributeExtendedCommunities([]pkt.ExtendedCommunityInterface{c})
-		if got := offered([]pkt.PathAttributeInterface{list}); got != 125e6 {
+		if got := offered(string(wire)); got != 125e6 {
 			t.Errorf("bandwidth of %x is %f, want 125e6", wire, got)
 		}
+	}
+	both := bandwidth(3, 65021, false)
+	if len(both) != 16 || len(bandwidth(3, 65021, true)) != 8 || offered(both) != 3*bandwidthOfWeight {
+		t.Errorf("a weight of 3 is sent as %x", both)
 	}
 }

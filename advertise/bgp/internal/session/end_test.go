@@ -4,11 +4,14 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/fairlead/fairlead/advertise/bgp/internal/wire"
 )
 
 // connected returns the two ends of a connection.
@@ -55,23 +58,18 @@ func TestRejectionIsNoReset(t *testing.T) {
 	}
 }
 
-// If a peer ends a session, and its reset arrives before we have read why, the reported
+// If a peer ends a session, and writing to it fails before we have read why, the reported
 // reason is the NOTIFICATION, not a restart.
 func TestNotificationCountsMoreThanTheReset(t *testing.T) {
 	ours, peers := connected(t)
 	session := sessionOn(ours, Options{})
-	session.enter(Established)
-	if _, err := peers.Write(message(pkt.BGP_MSG_NOTIFICATION, []byte{pkt.BGP_ERROR_CEASE, pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED})); err != nil {
+	if _, err := peers.Write(slices.Concat(greet(), message(pkt.BGP_MSG_NOTIFICATION, []byte{pkt.BGP_ERROR_CEASE, pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED}))); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(peers.SetLinger(0), peers.Close()); err != nil {
 		t.Fatal(err)
 	}
-	keepalive := message(pkt.BGP_MSG_KEEPALIVE, nil)
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
-		if _, err := session.Write(keepalive); err != nil {
-			break
-		}
+	for deadline := time.Now().Add(20 * time.Second); session.write(wire.Keepalive()) == nil; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("no write fails")
 		}
@@ -79,17 +77,13 @@ func TestNotificationCountsMoreThanTheReset(t *testing.T) {
 	if reason := session.Status().Reason; !strings.Contains(reason, "reset") {
 		t.Errorf("before it was read: %q", reason)
 	}
-	for b := make([]byte, 4096); ; {
-		if _, err := session.Read(b); err != nil {
-			break
-		}
-	}
+	session.Run()
 	if reason := session.Status().Reason; !strings.Contains(reason, "maximum number of prefixes") {
 		t.Errorf("the session ended because: %q", reason)
 	}
 }
 
-// A peer that reads more slowly than it is sent to does not make gobgp queue the rest.
+// A peer that reads more slowly than it is sent to for long is given up.
 func TestSlowReader(t *testing.T) {
 	for name, c := range map[string]struct {
 		pause time.Duration
@@ -106,11 +100,10 @@ func TestSlowReader(t *testing.T) {
 				}
 			}()
 			session := sessionOn(ours, Options{Group: &Group{Hold: time.Second}})
-			session.out.Message = func(uint8, []byte) {}
 			update := message(pkt.BGP_MSG_UPDATE, make([]byte, 4000))
 			var failed error
 			for end := time.Now().Add(3 * slowTimes * time.Second); failed == nil && time.Now().Before(end); {
-				_, failed = session.Write(update)
+				failed = session.write(update)
 				if !c.slow {
 					time.Sleep(time.Millisecond)
 				}

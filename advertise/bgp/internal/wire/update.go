@@ -51,12 +51,18 @@ func (d Decoder) Update(body []byte) (u Update, err error) {
 		return Update{}, err
 	}
 	parsed := m.Body.(*pkt.BGPUpdate)
-	_, invalid := pkt.ValidateUpdateMsg(parsed, d.Families, d.External, false, d.Loopback)
-	if handling(invalid) > pkt.ERROR_HANDLING_TREAT_AS_WITHDRAW {
-		return Update{}, invalid
+	withdraw := handling(err) == pkt.ERROR_HANDLING_TREAT_AS_WITHDRAW
+	if !withdraw { // otherwise attributes are incomplete
+		_, err = pkt.ValidateUpdateMsg(parsed, d.Families, d.External, false, d.Loopback)
+		if handling(err) > pkt.ERROR_HANDLING_TREAT_AS_WITHDRAW {
+			return Update{}, err
+		}
+		withdraw = handling(err) == pkt.ERROR_HANDLING_TREAT_AS_WITHDRAW
 	}
-	withdraw := max(handling(err), handling(invalid)) == pkt.ERROR_HANDLING_TREAT_AS_WITHDRAW
-	attrs := d.attributes(parsed, body)
+	var attrs Attributes
+	if !withdraw {
+		attrs = d.attributes(parsed, body)
+	}
 	announce := func(list []pkt.PathNLRI, hop netip.Addr) {
 		switch keys := keysOf(list); {
 		case len(keys) == 0:
