@@ -59,7 +59,8 @@ type Wall struct {
 var walls = []Wall{
 	{Ban{"github.com/prometheus/...", "metrics are one view of the Status among others"}, []string{"agent/metrics", "vdn/server", "vdn/node/metrics"}},
 	{Ban{"github.com/osrg/gobgp/...", "the BGP library must be exchangeable: no type of it crosses advertise"}, []string{"advertise/bgp"}},
-	{Ban{"github.com/osrg/gobgp/v4/pkg/server", "one package embeds gobgp: the roles and sessions do not depend on how"}, []string{"advertise/bgp/internal/engine"}},
+	{Ban{"github.com/osrg/gobgp/v4/pkg/server", "sessions and tables are ours: see docs/decisions/0041"}, nil},
+	{Ban{"github.com/osrg/gobgp/v4/api", "it brings gRPC: see docs/decisions/0041"}, nil},
 	{Ban{"github.com/cilium/ebpf/...", "only what loads programs and writes maps knows BPF"},
 		[]string{"dataplane/xdp", "dataplane/dsr", "dataplane/proxy", "dataplane/cleanup",
 			"internal/tc", "dataplane/internal/counter", "dataplane/auth", "internal/bpfload", "internal/bpfmap", "internal/features", "agent/doctor/gather", "vdn/enforce/kernel", "dataplane/internal/walk", "lab/testnet", "lab/bench/xdpbench", "lab/bench/peers", "lab/bench/proxybench", "lab/testkit/refuse", "lab/testkit/bpfstack", "lab/testkit/packetfuzz"}},

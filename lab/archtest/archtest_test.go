@@ -75,8 +75,8 @@ func TestBreachesAreFound(t *testing.T) {
 		{Path: "std:os"},
 		{Path: "github.com/osrg/gobgp/v4/pkg/server", Imports: []string{"std:net"}},
 		{Path: "advertise/bgp", Imports: []string{"github.com/osrg/gobgp/v4/pkg/server", "std:net"}},
-		{Path: "advertise/bgp/internal/engine", Imports: []string{"github.com/osrg/gobgp/v4/pkg/server"}},
-		{Path: "advertise/bgpish", Imports: []string{"github.com/osrg/gobgp/v4/api"}},
+		{Path: "advertise/bgp/internal/engine", Imports: []string{"github.com/osrg/gobgp/v4/pkg/packet/bgp"}},
+		{Path: "advertise/bgpish", Imports: []string{"github.com/osrg/gobgp/v4/pkg/packet/bgp"}},
 		{Path: "advertise", Imports: []string{"std:time"}, TestImports: []string{"github.com/cilium/ebpf"}},
 		{Path: "helper", Imports: []string{"std:net"}},
 		{Path: "core/plan", Imports: []string{"helper", "std:os"}},
@@ -95,8 +95,8 @@ func TestBreachesAreFound(t *testing.T) {
 	})
 	want := []string{
 		"advertise imports github.com/cilium/ebpf, which only dataplane/xdp, dataplane/dsr, dataplane/proxy, ",
-		"advertise/bgp imports github.com/osrg/gobgp/v4/pkg/server, which only advertise/bgp/internal/engine may: ",
-		"advertise/bgpish imports github.com/osrg/gobgp/v4/api, which only advertise/bgp may: ",
+		"advertise/bgp imports github.com/osrg/gobgp/v4/pkg/server, which only itself may: ",
+		"advertise/bgpish imports github.com/osrg/gobgp/v4/pkg/packet/bgp, which only advertise/bgp may: ",
 		"cmd/fairlead-ipam is installed, but reaches gonum.org/v1/plot by cmd/fairlead-ipam -> charts -> gonum.org/v1/plot: ",
 		"cmd/fairlead-ipam is installed, but reaches lab by cmd/fairlead-ipam -> charts -> lab: ",
 		"cmd/fairlead-ipam is installed, but reaches lab/testkit/refuse by cmd/fairlead-ipam -> charts -> lab -> lab/testkit/refuse: ",

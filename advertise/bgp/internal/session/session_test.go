@@ -118,7 +118,11 @@ func (f *far) until(what string, ok func(f *far) bool) {
 }
 
 func add(table *rib.Table, p string) {
-	table.Announce(route.Route{Prefix: netip.MustParsePrefix(p)}, unique.Make(wire.Attributes{NextHop: peerID}))
+	r := route.Route{Prefix: netip.MustParsePrefix(p), NextHop: peerID}
+	if r.Prefix.Addr().Is6() {
+		r.NextHop = netip.MustParseAddr("fd00::1")
+	}
+	table.Announce(r, unique.Make(wire.Attributes{NextHop: r.NextHop}))
 }
 
 // A peer is sent the table, then each change, and all of it again on request, but not more
