@@ -9,7 +9,7 @@ import (
 )
 
 // A speaker that is closed at the moment in which its connection is established must not
-// crash its process (internal/engine/engine.go describes how gobgp would).
+// crash its process, or keep it waiting.
 func TestCloseWhileConnecting(t *testing.T) {
 	const port = 20190
 	startReflector(t, port)

@@ -215,7 +215,7 @@ func TestFloodOfBadSessions(t *testing.T) {
 		}
 		return up == 3
 	})
-	// gobgp allocates tables per neighbor, and Go's heap is twice the live data.
+	// Go's heap is twice the live data.
 	if after := resident(t, reflector.PID()); after > before+256<<20 {
 		t.Errorf("the reflector holds %d MiB, before the flood %d", after>>20, before>>20)
 	} else {

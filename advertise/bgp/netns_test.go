@@ -154,8 +154,8 @@ const (
 )
 
 // TestConvergence measures convergence times. The limits are far above what was measured
-// on an idle machine, which is logged, and below what gobgp's own timers would take:
-// after a reset it pauses for 30 s.
+// on an idle machine, which is logged, and below what usual timers would take:
+// many speakers pause for 30 s after a reset.
 func TestConvergence(t *testing.T) {
 	l := paper(t)
 	enact(t, l.Host("reflector"), reflectorPart("10.0.0.109"))

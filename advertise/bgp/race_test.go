@@ -12,8 +12,7 @@ import (
 )
 
 // A route that is added or removed at the moment in which another session comes up must
-// not be lost (engine/audit.go describes how it could be). Without the audit, about one round in
-// two hundred loses one.
+// not be lost.
 func TestChangeWhileSessionComesUp(t *testing.T) {
 	const port = 20185
 	startReflector(t, port)

@@ -106,39 +106,28 @@ func (r *Router) take() []netip.Prefix {
 	return prefixes
 }
 
-// listAll is the interval at which the complete table is listed, for changes without an
-// event.
-const listAll = 10 * time.Second
-
-// follow looks up what changed after each event.
+// follow looks up what changed, and calls change when that makes a difference.
 func (r *Router) follow(change func([]advertise.RouteSet)) {
 	defer r.wg.Done()
 	r.settle()
-	h, last, due := accepted{accept: r.accept}, []advertise.RouteSet(nil), time.Time{}
+	h, last := accepted{accept: r.accept}, []advertise.RouteSet(nil)
+	r.take()
+	h.all(r.e.Routes())
 	for first := true; r.e.Context().Err() == nil; {
 		took := time.Duration(0)
-		complete, prefixes := !time.Now().Before(due), r.take()
-		r.look(&h, complete, prefixes)
 		if first || !slices.EqualFunc(last, h.sets, advertise.RouteSet.Equal) {
 			first, last = false, slices.Clone(h.sets)
 			began := time.Now()
 			change(last)
 			took = time.Since(began)
 		}
-		if complete {
-			due = time.Now().Add(listAll)
+		if !r.await(0) {
+			return
 		}
-		if r.await(listAll) {
-			r.gather(min(max(took, gatherFor), gatherMax))
+		r.gather(min(max(took, gatherFor), gatherMax))
+		if prefixes := r.take(); len(prefixes) > 0 {
+			h.some(prefixes, r.e.Routes(prefixes...))
 		}
-	}
-}
-
-func (r *Router) look(h *accepted, complete bool, prefixes []netip.Prefix) {
-	if complete {
-		h.all(r.e.Routes())
-	} else if len(prefixes) > 0 {
-		h.some(prefixes, r.e.Routes(prefixes...))
 	}
 }
 

@@ -18,46 +18,32 @@ import (
 const endLimit = 3 * time.Second
 
 // SetDials replaces the peers to connect to. Sessions with those that are no longer wanted,
-// or are different now, end with a notification; those that stay are not affected.
+// or are different now, end with a notification; those that stay are not affected. A peer
+// whose session does not end stays, and no other can have its address.
 func (e *Engine) SetDials(want []Dial) error {
-	there, errs := e.dropBut(want)
+	e.mu.Lock()
+	dials := slices.Clone(e.dials)
+	e.mu.Unlock()
+	same := func(d *dialed) func(Dial) bool {
+		return func(w Dial) bool { return reflect.DeepEqual(w, d.Dial) }
+	}
+	errs := make([]error, len(dials))
+	var all sync.WaitGroup // because a stuck one takes a while
+	for i, d := range dials {
+		if !slices.ContainsFunc(want, same(d)) {
+			all.Go(func() { errs[i] = e.drop(d) })
+		}
+	}
+	all.Wait()
 	for _, d := range want {
-		if !there[d.To.Addr()] {
+		e.mu.Lock()
+		there := slices.ContainsFunc(e.dials, func(o *dialed) bool { return o.To.Addr() == d.To.Addr() })
+		e.mu.Unlock()
+		if !there {
 			e.take(&dialed{Dial: d})
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// dropBut ends all sessions except those to keep, in parallel, because a stuck one takes
-// a while. It returns the peers that are still there: until a peer is gone, no other can
-// have its address.
-func (e *Engine) dropBut(stay []Dial) (there map[netip.Addr]bool, errs []error) {
-	there = map[netip.Addr]bool{}
-	e.mu.Lock()
-	dials := slices.Clone(e.dials)
-	e.mu.Unlock()
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for _, d := range dials {
-		a := d.To.Addr()
-		if slices.ContainsFunc(stay, func(w Dial) bool { return reflect.DeepEqual(w, d.Dial) }) {
-			mu.Lock()
-			there[a] = true
-			mu.Unlock()
-			continue
-		}
-		wg.Go(func() {
-			if err := e.drop(d); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				there[a] = true
-				errs = append(errs, fmt.Errorf("BGP peer %s: cannot be removed: %w", a, err))
-			}
-		})
-	}
-	wg.Wait()
-	return there, errs
 }
 
 // take starts to dial one more peer.
@@ -72,16 +58,15 @@ func (e *Engine) take(d *dialed) {
 func (e *Engine) drop(d *dialed) error {
 	a := d.To.Addr()
 	d.stop()
-	deadline := time.Now().Add(endLimit)
+	late := time.After(endLimit)
 	for over := false; !over; {
 		e.endSession(a) // including one that was about to come up
 		select {
 		case <-d.ended:
 			over = true
 		case <-time.After(10 * time.Millisecond):
-			if time.Now().After(deadline) {
-				return errors.New("its session does not end")
-			}
+		case <-late:
+			return fmt.Errorf("BGP peer %s: cannot be removed: its session does not end", a)
 		}
 	}
 	e.mu.Lock()
