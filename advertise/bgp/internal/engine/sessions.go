@@ -45,7 +45,11 @@ func (e *Engine) onChange(t *session.Session) {
 		if watch != nil {
 			watch.Close()
 		}
-		e.Log.Info("BGP session ended", "peer", t.Peer, "reason", now.Reason)
+		log := e.Log
+		if now.Message != "" {
+			log = log.With("message", now.Message)
+		}
+		log.Info("BGP session ended", "peer", t.Peer, "reason", now.Reason)
 	case now.State == session.Established && before != session.Established:
 		e.Log.Info("BGP session established", "peer", t.Peer, "as", now.PeerAS)
 		if t.Group.BFD {

@@ -123,5 +123,5 @@ func bandwidth(weight, as uint32, external bool) string {
 	if external {
 		return "\x00" + rest
 	}
-	return string([]byte{nonTransitive}) + rest + "\x00" + rest
+	return "\x00" + rest + string([]byte{nonTransitive}) + rest
 }

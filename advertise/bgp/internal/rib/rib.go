@@ -23,6 +23,7 @@ type Source struct {
 	Address  netip.Addr
 	ID       netip.Addr // router ID
 	External bool
+	Max      int  // paths of each family; one more is the last that is stored; 0: no limit
 	gone     bool // its paths are not accepted any more
 	paths    map[wire.Key]bool
 	four     atomic.Int64
@@ -150,6 +151,9 @@ func (t *Table) Update(s *Source, u wire.Update, accept func(wire.Shared) (wire.
 			continue
 		}
 		for _, k := range a.Keys {
+			if most, _ := s.Count(); s.Max > 0 && most > s.Max {
+				break
+			}
 			if !s.paths[k] {
 				s.paths[k] = true
 				s.count(k.Prefix, 1)

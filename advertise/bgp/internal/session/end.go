@@ -38,6 +38,14 @@ func (t *Session) End(reason string) {
 	t.mu.Unlock()
 }
 
+// notified records why the peer ended the session.
+func (t *Session) notified(body []byte) {
+	t.End(t.receivedWords(body))
+	t.mu.Lock()
+	t.status.Message = wire.ShutdownMessage(body)
+	t.mu.Unlock()
+}
+
 // notify ends a session with a code that explains itself.
 func (t *Session) notify(code, sub uint8) { t.Reject(code, sub, t.sentWords(code, sub)) }
 
@@ -78,7 +86,7 @@ func (t *Session) readRest() {
 			return
 		}
 		if typ == pkt.BGP_MSG_NOTIFICATION {
-			t.End(t.receivedWords(body))
+			t.notified(body)
 			return
 		}
 	}

@@ -95,6 +95,7 @@ type Status struct {
 	PeerID   netip.Addr
 	Answered bool   // a message has been received
 	Reason   string // why it ended
+	Message  string // what the peer's operator says about it
 	Closed   bool
 }
 
@@ -102,7 +103,7 @@ type Status struct {
 func New(c *net.TCPConn, o Options) *Session {
 	return &Session{
 		Options: o, conn: c, Local: c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), in: wire.NewReader(c), done: make(chan struct{}),
-		Source: &rib.Source{Address: o.Peer, External: o.Group.AS != o.AS}, status: Status{State: OpenSent, Since: time.Now()}, outbox: newOutbox(),
+		Source: &rib.Source{Address: o.Peer, External: o.Group.AS != o.AS, Max: int(o.Group.MaxPaths)}, status: Status{State: OpenSent, Since: time.Now()}, outbox: newOutbox(),
 	}
 }
 
@@ -161,7 +162,7 @@ func (t *Session) receive(typ uint8, body []byte) bool {
 	case closed:
 		return false
 	case typ == pkt.BGP_MSG_NOTIFICATION:
-		t.End(t.receivedWords(body))
+		t.notified(body)
 		return false
 	case typ < pkt.BGP_MSG_OPEN || typ > pkt.BGP_MSG_ROUTE_REFRESH:
 		t.notify(pkt.BGP_ERROR_MESSAGE_HEADER_ERROR, pkt.BGP_ERROR_SUB_BAD_MESSAGE_TYPE)

@@ -3,6 +3,7 @@ package wire
 import (
 	"net/netip"
 	"testing"
+	"unicode/utf8"
 
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
@@ -22,7 +23,9 @@ func FuzzBodies(f *testing.F) {
 		if o, err := ReadOpen(body); err == nil {
 			_ = o.Check(65021, Hello{AS: 65021, ID: netip.MustParseAddr("10.0.0.1")})
 		}
-		NotificationCode(body)
+		if text := ShutdownMessage(body); len(text) > 255 || !utf8.ValidString(text) {
+			t.Errorf("message %q", text)
+		}
 		for _, mode := range []pkt.BGPAddPathMode{pkt.BGP_ADD_PATH_NONE, pkt.BGP_ADD_PATH_RECEIVE} {
 			for _, twoOctets := range []bool{false, true} {
 				d := Decoder{Families: map[pkt.Family]pkt.BGPAddPathMode{pkt.RF_IPv4_UC: mode, pkt.RF_IPv6_UC: mode}, TwoOctets: twoOctets, Extended: true}

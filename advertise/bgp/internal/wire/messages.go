@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/netip"
 	"os"
+	"strings"
 
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
@@ -125,6 +126,16 @@ func NotificationCode(body []byte) (code, sub uint8) {
 		return 0, 0
 	}
 	return body[0], body[1]
+}
+
+// ShutdownMessage returns the text for operators in the body of a NOTIFICATION (RFC 9003).
+func ShutdownMessage(body []byte) string {
+	code, sub := NotificationCode(body)
+	shutdown := code == pkt.BGP_ERROR_CEASE && (sub == pkt.BGP_ERROR_SUB_ADMINISTRATIVE_SHUTDOWN || sub == pkt.BGP_ERROR_SUB_ADMINISTRATIVE_RESET)
+	if !shutdown || len(body) < 3 || len(body) < 3+int(body[2]) {
+		return ""
+	}
+	return strings.ToValidUTF8(string(body[3:3+int(body[2])]), "?")
 }
 
 // NotificationName returns the name of a NOTIFICATION, for people.
