@@ -32,7 +32,7 @@ ARGS ?=
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
 
-# Without the grpcnotrace tag, gRPC, which gobgp imports, includes template-based pages:
+# Without the grpcnotrace tag, gRPC, which vdn/store/etcd imports, includes template-based pages:
 # these may call any method by name, so that the linker cannot drop any, and fairlead is a
 # fifth larger. The linker would drop debug information (-s -w); not generating it saves
 # an eighth of the compile time.

@@ -104,7 +104,7 @@ func (s Setup) dialedGroups() (groups []*session.Group) {
 // Context ends when the engine is closed.
 func (e *Engine) Context() context.Context { return e.ctx }
 
-// follower is told which prefixes changed.
+// follower receives the prefixes that changed.
 type follower struct{ changed func([]netip.Prefix) }
 
 // Mark implements rib.Subscriber.

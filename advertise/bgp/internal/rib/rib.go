@@ -56,7 +56,7 @@ type Path struct {
 	age uint64
 }
 
-// Subscriber is told which prefixes changed. It must not block, nor call the table.
+// Subscriber receives the prefixes that changed. It must not block, nor call the table.
 type Subscriber interface{ Mark(prefixes []netip.Prefix) }
 
 // Table holds all paths.

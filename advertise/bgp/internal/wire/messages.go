@@ -108,7 +108,7 @@ func (o Open) Check(peerAS uint32, ours Hello) error {
 	return err
 }
 
-// ErrorCode returns the codes with which a peer is told of an error in its message.
+// ErrorCode returns the codes of the NOTIFICATION for an error in a message.
 func ErrorCode(err error) (code, sub uint8, is bool) {
 	var e *pkt.MessageError
 	if !errors.As(err, &e) {
