@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -84,9 +85,9 @@ func (t *Session) refresh() {
 // sendLoop sends keepalives and routes until the session ends.
 func (t *Session) sendLoop() {
 	defer t.Close()
-	every := max(t.hold/3, time.Second)
-	if t.Group.Keepalive > 0 {
-		every = min(every, t.Group.Keepalive)
+	every := cmp.Or(t.Group.Keepalive, t.hold/3)
+	if t.hold < t.Group.Hold {
+		every = min(every, t.hold/3)
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -129,6 +129,7 @@ func (t *Session) hello() wire.Hello {
 
 // Run holds the session until its connection is closed.
 func (t *Session) Run() {
+	defer t.Table.Unsubscribe(t) // again: it may have been closed before it subscribed
 	defer t.Close()
 	open, err := t.hello().Message()
 	if err != nil {
