@@ -53,7 +53,7 @@ func NewRouter(c RouterConfig, change func([]advertise.RouteSet)) (*Router, erro
 		return nil, fmt.Errorf("BGP router: %w", err)
 	}
 	r := &Router{e: e, accept: c.Accept, held: c.Held, kick: make(chan struct{}, 1), changed: map[netip.Prefix]bool{}}
-	e.OnChange(r.note)
+	e.Follow(notes{r})
 	r.wg.Add(1)
 	go r.follow(change)
 	return r, nil
@@ -85,8 +85,11 @@ func (c RouterConfig) setup() (engine.Setup, error) {
 	return s, err
 }
 
-// note marks prefixes as changed. Their state is looked up later.
-func (r *Router) note(prefixes []netip.Prefix) {
+// notes records which prefixes changed. Their state is looked up later.
+type notes struct{ *Router }
+
+// Mark implements rib.Subscriber.
+func (r notes) Mark(prefixes []netip.Prefix) {
 	r.mu.Lock()
 	for _, p := range prefixes {
 		r.changed[p] = true

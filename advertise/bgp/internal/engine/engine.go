@@ -104,14 +104,8 @@ func (s Setup) dialedGroups() (groups []*session.Group) {
 // Context ends when the engine is closed.
 func (e *Engine) Context() context.Context { return e.ctx }
 
-// follower receives the prefixes that changed.
-type follower struct{ changed func([]netip.Prefix) }
-
-// Mark implements rib.Subscriber.
-func (f *follower) Mark(prefixes []netip.Prefix) { f.changed(prefixes) }
-
-// OnChange has a function called with the prefixes whose paths changed. It must not block.
-func (e *Engine) OnChange(changed func([]netip.Prefix)) { e.table.Subscribe(&follower{changed}) }
+// Follow reports the prefixes whose paths change.
+func (e *Engine) Follow(s rib.Subscriber) { e.table.Subscribe(s) }
 
 // Close ends all sessions and notifies the peers.
 func (e *Engine) Close() {

@@ -109,9 +109,6 @@ func (d Target) bind(fd int) error {
 	return nil
 }
 
-// MinTTL returns the minimum TTL of segments that came over at most some hops (RFC 5082).
-func MinTTL(hops uint8) int { return 256 - int(hops) }
-
 // Tune sets the TTL of an accepted connection.
 func (d Target) Tune(c *net.TCPConn) error {
 	raw, err := c.SyscallConn()
@@ -123,7 +120,7 @@ func (d Target) Tune(c *net.TCPConn) error {
 	return errors.Join(err, failed)
 }
 
-// setTTL sets the TTL of our segments, and the minimum for the neighbor's.
+// setTTL sets the TTL of our segments, and the minimum for the neighbor's (RFC 5082).
 func (d Target) setTTL(fd int, ip4 bool) error {
 	level, ttl, least := unix.IPPROTO_IP, unix.IP_TTL, unix.IP_MINTTL
 	if !ip4 {
@@ -137,7 +134,7 @@ func (d Target) setTTL(fd int, ip4 bool) error {
 	}
 	switch {
 	case d.MaxHops != 0:
-		return errors.Join(set(ttl, 255), set(least, MinTTL(d.MaxHops)))
+		return errors.Join(set(ttl, 255), set(least, 256-int(d.MaxHops)))
 	case d.TTL != 0:
 		return set(ttl, int(d.TTL))
 	}
