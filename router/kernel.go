@@ -56,6 +56,7 @@ func (t *Table) take(k *kernel) (uint32, error) {
 			return id, nil
 		}
 	}
+	k.lowest = t.c.FirstID + idRange - 1 // the next one need not search
 	return 0, errors.New("no free next-hop ID in the range of this router")
 }
 
