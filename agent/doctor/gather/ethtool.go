@@ -18,9 +18,9 @@ func driverOf(name string) string {
 
 // channels is struct ethtool_channels (linux/ethtool.h).
 type channels struct {
-	cmd                                 uint32
-	maxRX, maxTX, maxOther, maxCombined uint32
-	rx, tx, other, combined             uint32
+	cmd                      uint32
+	maxRX, _, _, maxCombined uint32
+	rx, _, _, combined       uint32
 }
 
 // queuesOf returns the receive queues of an interface. Devices that do not support the

@@ -59,14 +59,13 @@ func sharedWith(l netlink.Link) string {
 
 // settings is struct ethtool_cmd (linux/ethtool.h).
 type settings struct {
-	command, supported, advertising    uint32
-	speed                              uint16
-	duplex, port                       uint8
-	phy, transceiver, negotiates, mdio uint8
-	mostSent, mostReceived             uint32
-	speedHigh                          uint16
-	_                                  uint16
-	_                                  [3]uint32
+	command, _, _ uint32
+	speed         uint16
+	_             [6]uint8 // duplex, port, phy_address, transceiver, autoneg, mdio_support
+	_             [2]uint32
+	speedHigh     uint16
+	_             [2]uint8 // eth_tp_mdix, eth_tp_mdix_ctrl
+	_             [3]uint32
 }
 
 // Speed returns the rate of a device's link as its driver reports it.
