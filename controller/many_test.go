@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
-	"syscall"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/lab/cputime"
 	labkube "github.com/fairlead/fairlead/lab/kube"
 )
 
@@ -28,14 +28,14 @@ func TestVeryMany(t *testing.T) {
 	w.install(t)
 	w.pool(t, "p", "{addresses: [10.200.0.0/16]}")
 	before := w.versions(t)
-	began, cpu := time.Now(), cpuTime(t)
+	began, cpu := time.Now(), cputime.Process()
 	log, _ := w.control(t)
 	log.wants(t, "loaded")
 	loaded := time.Since(began)
 	// The last one is processed last.
 	w.serve(t, "last")
 	w.want(t, "last", fmt.Sprintf("%s True Assigned", lbAddr(*services)))
-	t.Logf("%d Services: loaded after %s, all looked at after %s; CPU time %s", *services, loaded, time.Since(began), cpuTime(t)-cpu)
+	t.Logf("%d Services: loaded after %s, all looked at after %s; CPU time %s", *services, loaded, time.Since(began), cputime.Process()-cpu)
 	for name, version := range w.versions(t) {
 		if name != "last" && before[name] != version {
 			t.Fatalf("%s has been written", name)
@@ -90,13 +90,3 @@ func assigned(i int, s *corev1.Service, _ []*discoveryv1.EndpointSlice) {
 }
 
 func lbAddr(i int) string { return fmt.Sprintf("10.200.%d.%d", i/256, i%256) }
-
-// cpuTime returns the CPU time of this process so far.
-func cpuTime(t *testing.T) time.Duration {
-	t.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}

@@ -53,7 +53,6 @@ func (d kind) get(ctx context.Context, options metav1.ListOptions) (runtime.Obje
 	return into, d.client.Get().Resource(d.resource).VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(into)
 }
 
-// patch merges a patch into an object, or a subresource of it.
 // patch merges annotations or a status into an object, unless the object has changed
 // meanwhile, and reports whether that is done.
 func (t *term) patch(ctx context.Context, client rest.Interface, resource string, of *metav1.ObjectMeta, annotations, status map[string]any) bool {

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/internal/ethtool"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
@@ -35,15 +36,10 @@ func TestOffloadsAreAsDrawn(t *testing.T) {
 	} {
 		var txsum, gro uint32
 		testkit.Do(t, test.ns, func() (err error) {
-			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-			if err != nil {
+			if txsum, err = ethtool.CallValue(test.dev, unix.ETHTOOL_GTXCSUM, 0); err != nil {
 				return err
 			}
-			defer unix.Close(fd)
-			if txsum, err = ethtool(fd, test.dev, unix.ETHTOOL_GTXCSUM, 0); err != nil {
-				return err
-			}
-			gro, err = ethtool(fd, test.dev, unix.ETHTOOL_GGRO, 0)
+			gro, err = ethtool.CallValue(test.dev, unix.ETHTOOL_GGRO, 0)
 			return err
 		})
 		if txsum != test.txsum || gro != test.gro {
@@ -66,13 +62,8 @@ func TestOffload(t *testing.T) {
 			t.Fatal(err)
 		}
 		testkit.Do(t, l.Host("a").ns, func() error {
-			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-			if err != nil {
-				return err
-			}
-			defer unix.Close(fd)
 			for _, get := range []uint32{unix.ETHTOOL_GTXCSUM, unix.ETHTOOL_GTSO, unix.ETHTOOL_GGSO} {
-				if got, err := ethtool(fd, "eth0", get, 0); err != nil || got != want {
+				if got, err := ethtool.CallValue("eth0", get, 0); err != nil || got != want {
 					t.Errorf("command %#x: %d, %v; want %d", get, got, err, want)
 				}
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/keyed"
+	"github.com/fairlead/fairlead/internal/wake"
 	"github.com/fairlead/fairlead/source"
 )
 
@@ -180,10 +181,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	go func() {
 		ended <- l.Source.Run(sourceCtx, func(s source.Snapshot) {
 			l.snapshot.Store(&s)
-			select {
-			case l.wake <- struct{}{}:
-			default:
-			}
+			wake.Up(l.wake)
 		})
 	}()
 	if err := l.loop(ctx, ended); err != nil {

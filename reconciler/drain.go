@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/internal/wake"
 	"github.com/fairlead/fairlead/source"
 )
 
@@ -111,10 +112,7 @@ func (d *draining) shown() *Drain {
 // is ended or the loop stops.
 func (l *Loop) OrderDrain(on bool) {
 	l.ordered.Store(on)
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	wake.Up(l.wake)
 }
 
 // nextStage advances the drain as far as possible and returns its state for the plan.

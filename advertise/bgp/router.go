@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/bgp/internal/engine"
+	"github.com/fairlead/fairlead/internal/wake"
 )
 
 // The router batches changes that occur together, such as all routes of a load balancer
@@ -95,10 +96,7 @@ func (r notes) Mark(prefixes []netip.Prefix) {
 		r.changed[p] = true
 	}
 	r.mu.Unlock()
-	select {
-	case r.kick <- struct{}{}:
-	default:
-	}
+	wake.Up(r.kick)
 }
 
 func (r *Router) take() []netip.Prefix {

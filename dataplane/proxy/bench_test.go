@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/cputime"
 )
 
 // memlock returns what the kernel accounts for a map, in bytes.
@@ -187,14 +188,7 @@ func BenchmarkConnect(b *testing.B) {
 
 // seconds returns the CPU time of f, which does not depend on other load.
 func seconds(f func()) float64 {
-	used := func() float64 {
-		var r unix.Rusage
-		if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {
-			panic(err) // the kernel always supports this
-		}
-		return float64(r.Utime.Nano()+r.Stime.Nano()) / 1e9
-	}
-	before := used()
+	before := cputime.Process()
 	f()
-	return used() - before
+	return (cputime.Process() - before).Seconds()
 }

@@ -5,10 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/cputime"
 )
 
 // benchFrontends have rings of the default size and three backends each.
@@ -34,18 +33,13 @@ func benchPlane(b *testing.B, frontends int) *DataPlane {
 // cpuTime reports the process's CPU time per iteration, without what the returned function
 // excludes: it is steadier than the time on a busy machine.
 func cpuTime(b *testing.B) (pause func(func())) {
-	now := func() time.Duration {
-		var u unix.Rusage
-		must(b, unix.Getrusage(unix.RUSAGE_SELF, &u))
-		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-	}
-	began, paused := now(), time.Duration(0)
-	b.Cleanup(func() { b.ReportMetric(float64(now()-began-paused)/float64(b.N), "cpu-ns/op") })
+	began, paused := cputime.Process(), time.Duration(0)
+	b.Cleanup(func() { b.ReportMetric(float64(cputime.Process()-began-paused)/float64(b.N), "cpu-ns/op") })
 	return func(do func()) {
 		b.StopTimer()
-		from := now()
+		from := cputime.Process()
 		do()
-		paused += now() - from
+		paused += cputime.Process() - from
 		b.StartTimer()
 	}
 }

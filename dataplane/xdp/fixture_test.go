@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
-	"github.com/fairlead/fairlead/dataplane/xdp/device"
+	"github.com/fairlead/fairlead/internal/ethtool"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/lab/testkit/refusals"
@@ -96,7 +96,7 @@ func (n *testNet) wire(t testing.TB, name, peer string, mac net.HardwareAddr, mt
 // setOffload sets an offload with this ethtool call.
 func setOffload(t testing.TB, nic string, cmd, value uint32) {
 	t.Helper()
-	_, err := device.Ethtool(nic, cmd, value)
+	_, err := ethtool.CallValue(nic, cmd, value)
 	must(t, err)
 }
 

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane/xdp/device"
+	"github.com/fairlead/fairlead/internal/ethtool"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -23,7 +23,7 @@ const rxVLAN = 1 << 8
 func (n *testNet) tagsShown(t *testing.T, nic string) (shown bool) {
 	t.Helper()
 	testkit.Do(t, n.balancer, func() error {
-		value, err := device.Ethtool(nic, unix.ETHTOOL_GFLAGS, 0)
+		value, err := ethtool.CallValue(nic, unix.ETHTOOL_GFLAGS, 0)
 		shown = value&rxVLAN == 0
 		return err
 	})
@@ -37,7 +37,7 @@ func TestVLANOffload(t *testing.T) {
 	c := config()
 	c.Interfaces = []string{"eth0", "eth1"}
 	testkit.Do(t, n.balancer, func() error { // eth1's was off
-		value, err := device.Ethtool("eth1", unix.ETHTOOL_GFLAGS, 0)
+		value, err := ethtool.CallValue("eth1", unix.ETHTOOL_GFLAGS, 0)
 		must(t, err)
 		setOffload(t, "eth1", unix.ETHTOOL_SFLAGS, value&^rxVLAN)
 		return nil
@@ -138,7 +138,7 @@ func TestVLANDevice(t *testing.T) {
 			return err
 		}
 		const txVLAN = 1 << 7 // ETH_FLAG_TXVLAN
-		flags, err := device.Ethtool("net0", unix.ETHTOOL_GFLAGS, 0)
+		flags, err := ethtool.CallValue("net0", unix.ETHTOOL_GFLAGS, 0)
 		must(t, err)
 		setOffload(t, "net0", unix.ETHTOOL_SFLAGS, flags&^txVLAN)
 		nic, err := netlink.LinkByName("net0.9")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/wake"
 )
 
 // maxInFlight limits concurrent probes, and with them sockets. It is far more than 10,000
@@ -95,7 +96,7 @@ func (p *Prober) Set(targets []health.Target) {
 		}
 	}
 	p.start(fresh)
-	signal(p.wake)
+	wake.Up(p.wake)
 }
 
 // start queues new entries. Their first probes run as soon as possible, a millisecond
@@ -106,7 +107,7 @@ func (p *Prober) start(fresh []*entry) {
 	for i, e := range fresh {
 		if e.target.Check.Kind == service.CheckNone {
 			e.tracker.State, e.since = health.Up, now
-			signal(p.changed)
+			wake.Up(p.changed)
 			continue
 		}
 		spread := min(e.interval, time.Duration(len(fresh))*time.Millisecond)
@@ -251,7 +252,7 @@ func (p *Prober) finish(e *entry, err error) {
 		e.since = time.Now()
 		p.log.Info("health changed", "server", e.target.Addr, "check", e.target.Check.Kind,
 			"was", before, "is", e.tracker.State, "error", e.err)
-		signal(p.changed)
+		wake.Up(p.changed)
 	}
 }
 
@@ -259,14 +260,7 @@ func (p *Prober) finish(e *entry, err error) {
 func (p *Prober) hurry(e *entry) {
 	e.due = time.Now()
 	heap.Fix(&p.queue, e.place)
-	signal(p.wake)
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	wake.Up(p.wake)
 }
 
 // queue is a heap of entries ordered by due time.

@@ -5,12 +5,12 @@ import (
 	"log/slog"
 	"net/netip"
 	"runtime"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/cputime"
 )
 
 // void is a plane that does nothing.
@@ -50,15 +50,6 @@ func filled(services []*proxy.Service, all []*proxy.Slice) *Loop {
 	return l
 }
 
-// cpu returns the CPU time used by this process.
-func cpu() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // BenchmarkColdStart passes 50,000 Services to a loop and lets it decide on them. It
 // reports the memory that the loop then uses in addition to its input, and the CPU time,
 // which is less affected by other load on the machine.
@@ -69,12 +60,12 @@ func BenchmarkColdStart(b *testing.B) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	var l *Loop
-	used := cpu()
+	used := cputime.Process()
 	for b.Loop() {
 		l = nil
 		l = filled(services, all)
 	}
-	b.ReportMetric(float64(cpu()-used)/float64(b.N)/1e6, "cpu-ms/op")
+	b.ReportMetric(float64(cputime.Process()-used)/float64(b.N)/1e6, "cpu-ms/op")
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	b.ReportMetric((float64(after.HeapAlloc)-float64(before.HeapAlloc))/count, "bytes-kept/service")

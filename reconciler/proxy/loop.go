@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/keyed"
+	"github.com/fairlead/fairlead/internal/wake"
 )
 
 // HealthPorts serves the health check node ports. It is implemented by package
@@ -271,8 +272,5 @@ func (l *Loop) changed(now time.Time) {
 		return // Run is already notified
 	}
 	l.first = now
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	wake.Up(l.wake)
 }

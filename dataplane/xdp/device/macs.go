@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
@@ -96,7 +97,7 @@ func (w *MACWatch) write() error {
 	wanted, own := map[bpf.BalancerDeviceMac]uint8{}, map[uint32]uint64{}
 	for _, l := range receivers(links, w.names) {
 		index := uint32(l.Attrs().Index)
-		wanted[bpf.BalancerDeviceMac{Ifindex: index, Mac: [6]uint8{1}}] = 0 // marks it as written
+		wanted[configured(index)] = 0
 		for _, mac := range macsOf(links, l) {
 			wanted[bpf.BalancerDeviceMac{Ifindex: index, Mac: mac}] = 0
 		}
@@ -162,6 +163,26 @@ func isOnTopOf(l, below netlink.Link) bool {
 
 func macOf(l netlink.Link) (mac [6]byte, ok bool) {
 	return mac, copy(mac[:], l.Attrs().HardwareAddr) == len(mac)
+}
+
+// PresetMAC makes programs that are not loaded yet accept frames for one MAC address of a
+// device, like WatchMACs. Without that, each frame takes the way of those on devices that no
+// agent has configured. Another build may lack a map.
+func PresetMAC(spec *ebpf.CollectionSpec, index uint32, mac [6]byte) {
+	if own := spec.Maps[bpf.BalancerMapOwnMacs]; own != nil {
+		own.Contents = []ebpf.MapKV{{Key: index % own.MaxEntries, Value: macWord(index, mac)}}
+	}
+	if devices := spec.Maps[bpf.BalancerMapDeviceMacs]; devices != nil {
+		devices.Contents = []ebpf.MapKV{
+			{Key: configured(index), Value: uint8(0)},
+			{Key: bpf.BalancerDeviceMac{Ifindex: index, Mac: mac}, Value: uint8(0)},
+		}
+	}
+}
+
+// configured is the key that marks a device's addresses as written.
+func configured(index uint32) bpf.BalancerDeviceMac {
+	return bpf.BalancerDeviceMac{Ifindex: index, Mac: [6]uint8{1}}
 }
 
 // macWord is the program's mac_word.

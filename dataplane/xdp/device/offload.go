@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/ethtool"
 )
 
 // Offload is what a device does to packets before a program sees them, with the ethtool
@@ -38,7 +38,7 @@ func (o Offload) note(nic string) string { return offloadPrefix + o.name + "_" +
 
 // TurnOff disables an offload if it is enabled, and records that next to the pins.
 func (o Offload) TurnOff(pins *bpffs.Dir, nic string) error {
-	value, err := Ethtool(nic, o.get, 0)
+	value, err := ethtool.CallValue(nic, o.get, 0)
 	if errors.Is(err, unix.EOPNOTSUPP) || err == nil && value&o.bit == 0 {
 		return nil
 	}
@@ -50,7 +50,7 @@ func (o Offload) TurnOff(pins *bpffs.Dir, nic string) error {
 	if err := os.Symlink(nic, note); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("record that %s was on: %w", o.name, err)
 	}
-	if _, err := Ethtool(nic, o.set, value&^o.bit); err != nil {
+	if _, err := ethtool.CallValue(nic, o.set, value&^o.bit); err != nil {
 		return errors.Join(fmt.Errorf("turn %s off: %w", o.name, err), os.Remove(note))
 	}
 	return nil
@@ -61,9 +61,9 @@ func (o Offload) turnOn(pins *bpffs.Dir, nic string) error {
 	if _, err := os.Readlink(pins.Path(o.note(nic))); err != nil {
 		return nil // there is no note
 	}
-	value, err := Ethtool(nic, o.get, 0)
+	value, err := ethtool.CallValue(nic, o.get, 0)
 	if err == nil {
-		_, err = Ethtool(nic, o.set, value|o.bit)
+		_, err = ethtool.CallValue(nic, o.set, value|o.bit)
 	}
 	if err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("xdp: interface %s: turn %s on again: %w", nic, o.name, err)
@@ -118,32 +118,6 @@ func RestoreAll(pins *bpffs.Dir) error {
 		errs = append(errs, err, GRO.turnOn(pins, nic), VLAN.turnOn(pins, nic))
 	}
 	return errors.Join(errs...)
-}
-
-// Ethtool is one of the older calls with a single value: it sets or returns that.
-func Ethtool(nic string, cmd, value uint32) (uint32, error) {
-	ifr, err := unix.NewIfreq(nic)
-	if err != nil {
-		return 0, err
-	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0, err
-	}
-	defer unix.Close(fd)
-	arg := struct{ cmd, value uint32 }{cmd, value} // struct ethtool_value
-	// struct ifreq with its pointer in the union (netdevice(7)).
-	req := struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}{data: unsafe.Pointer(&arg)}
-	copy(req.name[:], ifr.Name())
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
-	if errno != 0 {
-		return 0, errno
-	}
-	return arg.value, nil
 }
 
 // PinWord is an interface's name as a part of a pin name: the BPF file system allows no

@@ -7,13 +7,11 @@ import (
 	"net/netip"
 
 	"github.com/fairlead/fairlead/lab/bench/xdpbench"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
 // checks is the number of packets whose result is compared before a program is timed.
 const checks = 32
-
-// bareBackends is the number of backends of the bare load balancers.
-const bareBackends = 100
 
 // Lengths of headers, and where they begin in a frame.
 const (
@@ -28,7 +26,7 @@ func (p *program) check(s scenario, w workload) error {
 		if w.want == pass {
 			return nil
 		}
-		s.backends, s.pool = bareBackends, bareBackends
+		s.backends, s.pool = xdpbench.BareBackends, xdpbench.BareBackends
 	}
 	for range checks {
 		frame, err := p.rig.Frame()
@@ -61,7 +59,7 @@ func encapsulated(frame []byte, s scenario) error {
 		return fmt.Errorf("not an IPv4 packet with protocol 4 (IPIP)")
 	case binary.BigEndian.Uint16(outer[2:]) != uint16(len(outer)):
 		return fmt.Errorf("total length %d, not %d", binary.BigEndian.Uint16(outer[2:]), len(outer))
-	case checksum(outer[:ipv4]) != 0:
+	case wire.Fold(wire.Sum(outer[:ipv4])) != 0xffff:
 		return fmt.Errorf("a wrong checksum")
 	case inner[0] != 0x45 || int(binary.BigEndian.Uint16(inner[2:])) != len(inner) || inner[12] != 11:
 		return fmt.Errorf("the inner packet is not the one that was sent")
@@ -79,14 +77,4 @@ func encapsulated(frame []byte, s scenario) error {
 		return fmt.Errorf("%s is no backend of %s", backend, vip)
 	}
 	return fmt.Errorf("%s is not a VIP", vip)
-}
-
-// checksum is that of IPv4. It is 0 for a header with a correct checksum.
-func checksum(header []byte) uint16 {
-	sum := uint32(0)
-	for i := 0; i < len(header); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(header[i:]))
-	}
-	sum = sum>>16 + sum&0xffff
-	return ^uint16(sum>>16 + sum)
 }

@@ -117,24 +117,16 @@ func pinnedMemory(pins string, names []string) (sum uint64, err error) {
 	}
 	segments, err := xdpbench.RingSegments(pins)
 	if err != nil || names[0] != tablesOfVIPs[0] {
-		return sum, errors.Join(err, closeAll(segments))
+		return sum, errors.Join(err, xdpbench.CloseAll(segments))
 	}
 	for _, m := range segments {
 		bytes, err := memory(m)
 		if err != nil {
-			return 0, errors.Join(err, closeAll(segments))
+			return 0, errors.Join(err, xdpbench.CloseAll(segments))
 		}
 		sum += bytes
 	}
-	return sum, closeAll(segments)
-}
-
-func closeAll(all []*ebpf.Map) error {
-	var errs []error
-	for _, m := range all {
-		errs = append(errs, m.Close())
-	}
-	return errors.Join(errs...)
+	return sum, xdpbench.CloseAll(segments)
 }
 
 // memory returns the kernel memory of maps.

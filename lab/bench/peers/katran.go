@@ -2,6 +2,7 @@ package peers
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -74,11 +75,7 @@ func (k katran) programs(ctx context.Context, s scenario, n *xdpbench.Network) (
 func (k katran) compile(ctx context.Context, s scenario) (object string, err error) {
 	object = filepath.Join(k.folder, fmt.Sprintf("katran%d.o", s.vips))
 	machine := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
-	clang := os.Getenv("BPF_CLANG")
-	if clang == "" {
-		clang = "clang-19"
-	}
-	cmd := exec.CommandContext(ctx, clang, "-O2", "-g", "-w", "-target", "bpf", "-D__KERNEL__", "-D__"+machine+"__",
+	cmd := exec.CommandContext(ctx, cmp.Or(os.Getenv("BPF_CLANG"), "clang-19"), "-O2", "-g", "-w", "-target", "bpf", "-D__KERNEL__", "-D__"+machine+"__",
 		"-DMAX_CONN_RATE=4e9", fmt.Sprintf("-DMAX_VIPS=%d", max(katranVIPs, s.vips)), fmt.Sprintf("-DMAX_REALS=%d", max(katranReals, s.pool+1)),
 		"-I"+k.from, "-I"+filepath.Join(k.from, "katran/lib/linux_includes"), "-I"+filepath.Join(k.from, "katran/lib/bpf"),
 		"-I/usr/include/"+machine+"-linux-gnu", "-c", katranSource(k.from), "-o", object)

@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/xdpbench"
 	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -94,7 +95,7 @@ func TestWrongOutput(t *testing.T) {
 	frame := make([]byte, xdpbench.FrameBytes+ipv4)
 	copy(frame[12:], []byte{8, 0, 0x45, 0, 0, 86, 0, 0, 0, 0, 64, 4, 0, 0, 10, 0, 0, 1, 172, 16, 8, 3})
 	copy(frame[ethernet+ipv4:], []byte{0x45, 0, 0, 66, 0, 0, 0, 0, 64, 6, 0, 0, 11, 0, 0, 1, 10, 64, 0, 1})
-	sum := checksum(frame[ethernet : ethernet+ipv4])
+	sum := ^wire.Fold(wire.Sum(frame[ethernet : ethernet+ipv4]))
 	frame[ethernet+10], frame[ethernet+11] = byte(sum>>8), byte(sum)
 	s := scenario{vips: 1, backends: 3, pool: 3}
 	if err := encapsulated(frame, s); err != nil {

@@ -2,10 +2,8 @@ package peers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/lab/bench/xdpbench"
@@ -40,13 +38,7 @@ type cost struct {
 }
 
 // Close closes the program and what it needs.
-func (p *program) Close() error {
-	var errs []error
-	for _, c := range slices.Backward(p.open) {
-		errs = append(errs, c.Close())
-	}
-	return errors.Join(errs...)
-}
+func (p *program) Close() error { return xdpbench.CloseAll(p.open) }
 
 // pinned runs f on one CPU in the program's namespace.
 func (p *program) pinned(f func() error) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -93,10 +94,12 @@ func (p *program) floorOf(w workload) string {
 // rows adds the time of each program, and the comparisons with floors and peers.
 func (m *meter) rows(w workload, all []*program, took map[string][]float64) {
 	add := func(r bench.Row) { m.report.Rows = append(m.report.Rows, r) }
+	overs := map[string]bench.Ratio{}
 	for _, p := range all {
 		row := bench.Plain(w.name+": "+p.name, "ns/packet", took[p.name]...)
 		if p.ours {
-			row.Over = []bench.Ratio{bench.RatioTo(p.floorOf(w), took[p.name], took[p.floorOf(w)])}
+			overs[p.name] = bench.RatioTo(p.floorOf(w), took[p.name], took[p.floorOf(w)])
+			row.Over = []bench.Ratio{overs[p.name]}
 		}
 		add(row)
 	}
@@ -104,8 +107,7 @@ func (m *meter) rows(w workload, all []*program, took map[string][]float64) {
 		if !p.ours {
 			continue
 		}
-		g := w.goals[p.name]
-		over := bench.RatioTo(p.floorOf(w), took[p.name], took[p.floorOf(w)])
+		g, over := w.goals[p.name], overs[p.name]
 		if g.floor > 0 {
 			add(bench.OverFloor(w.name+": "+p.name+" / floor", bench.UnitTimes, took[p.name], over).AtMost(g.floor))
 		}
@@ -186,12 +188,9 @@ func (p *program) count(w workload, kind uint64) (perPacket float64, err error) 
 }
 
 func (m *meter) noteOnce(note string) {
-	for _, n := range m.report.Notes {
-		if n == note {
-			return
-		}
+	if !slices.Contains(m.report.Notes, note) {
+		m.report.Note("%s", note)
 	}
-	m.report.Note("%s", note)
 }
 
 // instructions adds the sizes of the programs.

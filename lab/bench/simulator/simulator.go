@@ -11,11 +11,10 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/cputime"
 	"github.com/fairlead/fairlead/lab/sim/lvs"
 )
 
@@ -159,7 +158,7 @@ func row(clock lvs.Clock, servers int, goal float64, took map[string][]float64) 
 // ours simulates seconds of load, and returns the CPU time in milliseconds and the number
 // of replies.
 func ours(ctx context.Context, clock lvs.Clock, clients, servers, seconds int) (ms float64, replies int, err error) {
-	before := processor()
+	before := cputime.Process()
 	result, err := lvs.Setup{
 		LAN: lvs.Mega100, Method: service.DSRNAT, Scheduler: service.RoundRobin,
 		Servers: servers, Clients: clients, Every: 0.001, Seconds: seconds,
@@ -170,14 +169,7 @@ func ours(ctx context.Context, clock lvs.Clock, clients, servers, seconds int) (
 	for _, s := range result.Seconds {
 		replies += int(s.Replies)
 	}
-	return float64(processor()-before) / 1e6, replies, nil
-}
-
-// processor returns the CPU time of this process so far.
-func processor() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails only for invalid arguments
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return float64(cputime.Process()-before) / 1e6, replies, nil
 }
 
 // theirs does the same with ns-2.

@@ -86,7 +86,7 @@ const (
 // other's, alternately, on the same maps.
 func (m *meter) compareProgram(ctx context.Context, s subject, i int, name string) (err error) {
 	sc := &scene{meter: m, subject: s, load: s.loads[i], name: name}
-	defer func() { err = errors.Join(err, closeAll(sc.open)) }()
+	defer func() { err = errors.Join(err, CloseAll(sc.open)) }()
 	if err := sc.contend(); err != nil {
 		return err
 	}

@@ -156,7 +156,7 @@ func (m *meter) attacks(ctx context.Context) error {
 
 func (m *meter) attack(ctx context.Context, s subject, a attack, name string) (err error) {
 	sc := &scene{meter: m, subject: s, load: thou, name: name}
-	defer func() { err = errors.Join(err, closeAll(sc.open)) }()
+	defer func() { err = errors.Join(err, CloseAll(sc.open)) }()
 	r, floor, err := sc.attacked(a)
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/lab/bench"
-	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
+	"github.com/fairlead/fairlead/lab/cputime"
 )
 
 // changeKind is a way in which a frontend with a hundred backends changes repeatedly.
@@ -111,20 +111,12 @@ func (m *meter) change(ctx context.Context, k changeKind) (err error) {
 // milliseconds, and the percentage of the slots of remaining backends that moved.
 func (r *ringReader) write(ctx context.Context, d *xdp.DataPlane, f desired.Frontend) (took [3]float64, err error) {
 	f.Backends = service.SortBackends(slices.Clone(f.Backends))
-	cpu, err := measure.ProcessTime()
-	if err != nil {
-		return took, err
-	}
-	began := time.Now()
+	cpu, began := cputime.Process(), time.Now()
 	if err := errors.Join(ctx.Err(), d.Upsert(f)); err != nil {
 		return took, err
 	}
 	took[0] = milliseconds(time.Since(began))
-	after, err := measure.ProcessTime()
-	if err != nil {
-		return took, err
-	}
-	took[1] = milliseconds(after - cpu)
+	took[1] = milliseconds(cputime.Process() - cpu)
 	before := slices.Clone(r.owners)
 	if err := r.read(); err != nil {
 		return took, err
@@ -154,7 +146,7 @@ func openRing(d *xdp.DataPlane) (*ringReader, error) {
 		return nil, err
 	}
 	if len(segments) != 1 {
-		return nil, errors.Join(fmt.Errorf("one ring lies in %d segments", len(segments)), closeAll(segments))
+		return nil, errors.Join(fmt.Errorf("one ring lies in %d segments", len(segments)), CloseAll(segments))
 	}
 	r := &ringReader{segments[0], make([]uint32, ringSize), make([]uint64, ringSize), make([]uint32, ringSize)}
 	return r, r.read()

@@ -140,7 +140,8 @@ func (m *meter) row(name string, all []contender, took [][]float64) bench.Row {
 	return bench.OverFloor(name, bench.UnitTimes, took[last], over...)
 }
 
-func closeAll[T io.Closer](all []T) error {
+// CloseAll closes all, the last one first.
+func CloseAll[T io.Closer](all []T) error {
 	var errs []error
 	for _, c := range slices.Backward(all) {
 		errs = append(errs, c.Close())

@@ -21,8 +21,9 @@ import (
 	"github.com/fairlead/fairlead/internal/bpfload"
 	"github.com/fairlead/fairlead/internal/nodekey"
 	"github.com/fairlead/fairlead/internal/pktgen"
-	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
+	"github.com/fairlead/fairlead/lab/cputime"
 	"github.com/fairlead/fairlead/lab/netns"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
 // The node of the DSR agent:
@@ -252,14 +253,7 @@ func headIPv4(b []byte, bytes int, proto byte, from, to netip.Addr) {
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
 	copy(b[12:], from.AsSlice())
 	copy(b[16:], to.AsSlice())
-	sum := uint32(0)
-	for i := 0; i < bytes; i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(b[i:]))
-	}
-	for sum > 0xffff {
-		sum = sum&0xffff + sum>>16
-	}
-	binary.BigEndian.PutUint16(b[10:], ^uint16(sum))
+	binary.BigEndian.PutUint16(b[10:], ^wire.Fold(wire.Sum(b[:bytes])))
 }
 
 // run returns the pinned thread's CPU time per packet, in nanoseconds.
@@ -268,19 +262,16 @@ func (h *dsrAgent) run(prog *ebpf.Program, packets, want int) (perPacket float64
 	const ifindex = 10 // its index among the words of struct __sk_buff
 	context[ifindex] = h.pod
 	opts := ebpf.RunOptions{Data: h.frame, Repeat: uint32(packets), Context: context[:]}
-	began, err := measure.ThreadTime()
-	if err != nil {
-		return 0, err
-	}
+	began := cputime.Thread()
 	verdict, err := prog.Run(&opts)
 	if err != nil {
 		return 0, err
 	}
-	ended, err := measure.ThreadTime()
+	used := cputime.Thread() - began
 	if int(int32(verdict)) != want {
 		return 0, fmt.Errorf("verdict %d, want %d", int32(verdict), want)
 	}
-	return float64((ended - began).Nanoseconds()) / float64(packets), err
+	return float64(used.Nanoseconds()) / float64(packets), nil
 }
 
 // halfPackets is the number of packets in a row.

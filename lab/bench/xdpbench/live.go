@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
+	"github.com/fairlead/fairlead/lab/cputime"
 )
 
 // The addresses of the live measurement. The generator, the load balancer and the sink on
@@ -160,18 +161,12 @@ func (l *Live) send(frames uint32, flows uint64) (r Run, err error) {
 	if err != nil {
 		return r, err
 	}
-	began, err := measure.ThreadTime()
-	if err != nil {
-		return r, err
-	}
+	began := cputime.Thread()
 	_, err = l.programs.Generate.Run(&ebpf.RunOptions{Data: frame, Repeat: frames, Flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES, BatchSize: batch})
 	if err != nil {
 		return r, fmt.Errorf("send live frames: %w", err)
 	}
-	ended, err := measure.ThreadTime()
-	if err != nil {
-		return r, err
-	}
+	ended := cputime.Thread()
 	frames1, bytes1, err := l.sunk()
 	if err != nil {
 		return r, err

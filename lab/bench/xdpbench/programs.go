@@ -57,7 +57,7 @@ type scene struct {
 // program measures a subject under its i-th load.
 func (m *meter) program(ctx context.Context, s subject, i int, name string) (err error) {
 	sc := &scene{meter: m, subject: s, load: s.loads[i], name: name}
-	defer func() { err = errors.Join(err, closeAll(sc.open)) }()
+	defer func() { err = errors.Join(err, CloseAll(sc.open)) }()
 	if err := errors.Join(sc.floors(), sc.contend()); err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (s *scene) filled(took time.Duration) error {
 	s.report.Rows = append(s.report.Rows,
 		bench.Plain(s.name+": Maglev tables filled in", "s", took.Seconds()).AtMost(10),
 		bench.Plain(s.name+": Maglev table memory", "MB", float64(slots*8)/1e6).AtMost(600))
-	return closeAll(segments)
+	return CloseAll(segments)
 }
 
 // RingSegments opens the maps that contain the Maglev tables.
@@ -210,7 +210,7 @@ func RingSegments(pins string) (all []*ebpf.Map, err error) {
 	for it := outer.Iterate(); it.Next(&i, &id); {
 		inner, err := ebpf.NewMapFromID(ebpf.MapID(id))
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("ring memory: segment %d: %w", i, err), closeAll(all))
+			return nil, errors.Join(fmt.Errorf("ring memory: segment %d: %w", i, err), CloseAll(all))
 		}
 		all = append(all, inner)
 	}

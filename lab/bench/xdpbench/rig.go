@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/xdp"
+	"github.com/fairlead/fairlead/dataplane/xdp/device"
 	"github.com/fairlead/fairlead/internal/netorder"
-	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
+	"github.com/fairlead/fairlead/lab/cputime"
 )
 
 // packetsARun is PACKETS_A_RUN.
@@ -85,26 +85,8 @@ func rigOf(balancer *ebpf.CollectionSpec, pins string, nic int) (*Rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	acceptMAC(spec, uint32(nic))
+	device.PresetMAC(spec, uint32(nic), [6]byte(macBalancer))
 	return newRig(spec, balancer.Programs["balancer"], ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: pins}}, nic)
-}
-
-// acceptMAC makes the program accept frames for the load balancer's MAC address, as an agent
-// does (bpf/balancer/mac.h). These maps are the program's own: without their entries each
-// frame would take the way of those on devices that no agent has configured.
-func acceptMAC(spec *ebpf.CollectionSpec, nic uint32) {
-	mac := append(slices.Clone(macBalancer), byte(nic), byte(nic>>8)) // mac_word
-	device := func(mac net.HardwareAddr) []byte {
-		return append(append(binary.NativeEndian.AppendUint32(nil, nic), mac...), 0, 0)
-	}
-	if own := spec.Maps["own_macs"]; own != nil { // an older build may not have it
-		own.Contents = []ebpf.MapKV{{Key: nic % own.MaxEntries, Value: binary.LittleEndian.Uint64(mac)}}
-	}
-	if devices := spec.Maps["device_macs"]; devices != nil {
-		devices.Contents = []ebpf.MapKV{
-			{Key: device(net.HardwareAddr{1, 0, 0, 0, 0, 0}), Value: uint8(0)}, {Key: device(macBalancer), Value: uint8(0)},
-		}
-	}
 }
 
 // harnessWith returns the harness with everything that a load balancer's programs need.
@@ -196,23 +178,17 @@ func (r *Rig) Run(packets int) (perPacket float64, err error) {
 		Data: frame, Repeat: uint32(max(1, packets/packetsARun)),
 		Context: xdpMD{DataEnd: uint32(len(frame)), IngressIfindex: r.nic},
 	}
-	began, err := measure.ThreadTime()
-	if err != nil {
-		return 0, err
-	}
+	began := cputime.Thread()
 	if _, err := r.harness.Run(&opts); err != nil {
 		return 0, err
 	}
-	ended, err := measure.ThreadTime()
-	if err != nil {
-		return 0, err
-	}
+	used := cputime.Thread() - began
 	if err := r.bench.Lookup(uint32(0), &r.state); err != nil {
 		return 0, err
 	}
 	// Divide by the harness's own count, because a run interrupted by a signal is started
 	// again.
-	return float64((ended - began).Nanoseconds()) / float64(r.state.Turn-before), nil
+	return float64(used.Nanoseconds()) / float64(r.state.Turn-before), nil
 }
 
 // pinned returns the maps of a spec that are pinned in a folder, and adapts the spec to

@@ -25,7 +25,9 @@ const (
 	TableSize  = tableSize // the number of flows in the table of FloorFlows
 	ManyVIPs   = manyVIPs  // the maximum
 	WideRing   = wideRing  // the Maglev table size of each of them, with a hundred backends
-	RingSize   = ringSize  // the Maglev table size of a single VIP
+	// BareBackends is how many backends the bare load balancers have.
+	BareBackends = bareServers
+	RingSize     = ringSize // the Maglev table size of a single VIP
 
 	FloorTX    = floorTX
 	FloorParse = floorParse

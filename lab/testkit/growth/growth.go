@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/fairlead/fairlead/lab/cputime"
 )
 
 // rounds is how often each size is measured; the minimum counts.
@@ -53,23 +53,14 @@ func ratio(size int, prepare func(size int) (work func())) float64 {
 		for i := range works {
 			w := &works[i]
 			runtime.GC()
-			began := processor()
+			began := cputime.Thread()
 			for range w.repeat {
 				w.do()
 			}
-			if took := processor() - began; round == 1 || round > 1 && took < w.least { // the first round is a warm-up
+			if took := cputime.Thread() - began; round == 1 || round > 1 && took < w.least { // the first round is a warm-up
 				w.least = took
 			}
 		}
 	}
 	return float64(works[1].least) / float64(max(works[0].least, 1))
-}
-
-// processor returns the CPU time of this thread. getrusage would lag by up to a tick.
-func processor() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
-		panic(err) // supported since Linux 2.6.12
-	}
-	return time.Duration(t.Nano())
 }

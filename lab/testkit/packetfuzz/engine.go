@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/fairlead/fairlead/lab/cputime"
 )
 
 // Target is a set of programs with their environment and a model of what they must do.
@@ -118,7 +118,7 @@ func (f *Failure) Unwrap() error { return f.Why }
 // Run searches until a limit is reached (nil), the context ends, or an error occurs: a
 // *Failure for a violation.
 func (e *Engine) Run(ctx context.Context, l Limits) error {
-	begin, started := time.Now(), processor()
+	begin, started := time.Now(), cputime.Thread()
 	e.settled, e.used = begin, started
 	defer e.settle()
 	last := e.stats.Packets + l.Packets
@@ -146,7 +146,7 @@ func (e *Engine) Run(ctx context.Context, l Limits) error {
 				continue // reading the clock costs as much as a packet
 			}
 			if ctx.Err() != nil || l.Packets > 0 && e.stats.Packets >= last || l.Time > 0 && time.Since(begin) >= l.Time ||
-				l.Processor > 0 && processor()-started >= l.Processor {
+				l.Processor > 0 && cputime.Thread()-started >= l.Processor {
 				return ctx.Err()
 			}
 		}
@@ -162,7 +162,7 @@ func (e *Engine) Run(ctx context.Context, l Limits) error {
 
 // settle brings the stats up to date.
 func (e *Engine) settle() {
-	now, used := time.Now(), processor()
+	now, used := time.Now(), cputime.Thread()
 	e.stats.Elapsed += now.Sub(e.settled)
 	e.stats.Processor += used - e.used
 	e.settled, e.used = now, used
@@ -177,16 +177,6 @@ func (e *Engine) settle() {
 	clear(outcomes)
 	e.stats.Blocks, e.stats.AllBlocks = max(e.stats.Blocks, e.blocks), len(e.target.Blocks())
 	e.stats.Features, e.stats.Corpus = max(e.stats.Features, e.marks), len(e.corpus)
-}
-
-// processor returns the CPU time of this thread. It reads the clock of the thread because
-// some kernels count the times of getrusage in ticks.
-func processor() time.Duration {
-	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) != nil {
-		return 0
-	}
-	return time.Duration(ts.Nano())
 }
 
 // world measures the duration of a world.

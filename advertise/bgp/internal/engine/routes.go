@@ -29,7 +29,7 @@ const draining = 1
 // accept returns the attributes with which a received route is stored, or false if it has
 // already passed through us (RFC 4271, section 9.1.2, and RFC 4456). A draining load
 // balancer gets no packets if there is another one (RFC 8326).
-func (e *Engine) accept(_ *session.Session, s wire.Shared) (wire.Shared, bool) {
+func (e *Engine) accept(s wire.Shared) (wire.Shared, bool) {
 	a := s.Value()
 	if a.Passed(e.AS) || a.Originator == string(e.RouterID.AsSlice()) {
 		return s, false

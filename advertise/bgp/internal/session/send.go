@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/advertise/bgp/internal/rib"
 	"github.com/fairlead/fairlead/advertise/bgp/internal/tcp"
 	"github.com/fairlead/fairlead/advertise/bgp/internal/wire"
+	"github.com/fairlead/fairlead/internal/wake"
 )
 
 const (
@@ -50,27 +51,21 @@ func (t *Session) Mark(prefixes []netip.Prefix) {
 		t.changed[p] = t.changed[p] || false
 	}
 	t.mu.Unlock()
-	t.wake()
-}
-
-func (t *Session) wake() {
-	select {
-	case t.kick <- struct{}{}:
-	default:
-	}
+	wake.Up(t.kick)
 }
 
 // refresh sends all routes again, now or when it is permitted again.
 func (t *Session) refresh() {
 	t.mu.Lock()
-	wait := max(time.Until(t.refreshed.Add(refreshEvery)), 0)
-	due := t.refreshed.After(time.Now())
-	if !due {
-		t.refreshed = time.Now().Add(wait)
+	now := time.Now()
+	wait := max(t.refreshed.Add(refreshEvery).Sub(now), 0)
+	scheduled := t.refreshed.After(now)
+	if !scheduled {
+		t.refreshed = now.Add(wait)
 	}
 	t.mu.Unlock()
-	if due {
-		return // one is scheduled
+	if scheduled {
+		return
 	}
 	time.AfterFunc(wait, func() {
 		t.mu.Lock()
@@ -78,7 +73,7 @@ func (t *Session) refresh() {
 			t.changed[p] = true
 		}
 		t.mu.Unlock()
-		t.wake()
+		wake.Up(t.kick)
 	})
 }
 
@@ -223,7 +218,7 @@ func (t *Session) noteSent(now map[netip.Prefix][]sentPath) {
 	t.most = max(t.most, len(t.sent))
 	t.sent, t.most = rib.Shrunk(t.sent, t.most)
 	if t.busy = false; len(t.changed) > 0 {
-		t.wake()
+		wake.Up(t.kick)
 	}
 }
 

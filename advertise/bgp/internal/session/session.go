@@ -46,7 +46,7 @@ type Options struct {
 	Total    *Total
 	Counters *Counters
 	// Accept returns the attributes with which a received route is stored, or false.
-	Accept func(*Session, wire.Shared) (wire.Shared, bool)
+	Accept func(wire.Shared) (wire.Shared, bool)
 	// Export returns the attributes with which a path is sent, or false.
 	Export func(*Session, rib.Path) (wire.Shared, bool)
 	// All returns all sessions.
@@ -270,7 +270,7 @@ func (t *Session) update(body []byte) bool {
 		t.malformed(err, pkt.BGP_ERROR_UPDATE_MESSAGE_ERROR)
 		return false
 	}
-	t.Table.Update(t.Source, u, func(a wire.Shared) (wire.Shared, bool) { return t.Accept(t, a) })
+	t.Table.Update(t.Source, u, t.Accept)
 	t.bound(u.Routes())
 	return true
 }

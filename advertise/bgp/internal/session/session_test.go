@@ -42,7 +42,7 @@ func sessionOn(c *net.TCPConn, o Options) *Session {
 	}
 	o.Peer, o.AS, o.RouterID, o.Counters, o.Total = netip.MustParseAddr("127.21.0.2"), ourAS, ourID, &Counters{}, &Total{}
 	o.All = func() []*Session { return nil }
-	o.Accept = func(_ *Session, a wire.Shared) (wire.Shared, bool) { return a, true }
+	o.Accept = func(a wire.Shared) (wire.Shared, bool) { return a, true }
 	o.Export = func(_ *Session, p rib.Path) (wire.Shared, bool) { return p.Attributes, true }
 	return New(c, o)
 }

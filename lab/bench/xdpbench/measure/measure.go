@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"runtime"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,18 +29,6 @@ func Pinned(f func() error) error {
 		return err
 	}
 	return errors.Join(f(), unix.SchedSetaffinity(0, &before))
-}
-
-// ThreadTime returns the CPU time of the calling thread.
-func ThreadTime() (time.Duration, error) { return clock(unix.CLOCK_THREAD_CPUTIME_ID) }
-
-// ProcessTime returns the CPU time of all threads of this process.
-func ProcessTime() (time.Duration, error) { return clock(unix.CLOCK_PROCESS_CPUTIME_ID) }
-
-func clock(id int32) (time.Duration, error) {
-	var ts unix.Timespec
-	err := unix.ClockGettime(id, &ts)
-	return time.Duration(ts.Nano()), err
 }
 
 // Counter counts an event of the CPU on the calling thread, if the machine has one.

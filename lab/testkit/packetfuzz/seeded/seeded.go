@@ -4,6 +4,7 @@
 package seeded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,10 +58,7 @@ func (b *Bug) Build(ctx context.Context, dir string) (object string, err error) 
 	if err := os.WriteFile(filepath.Join(bpf, b.File), []byte(source), 0o644); err != nil {
 		return "", err
 	}
-	clang := os.Getenv("BPF_CLANG")
-	if clang == "" {
-		clang = "clang-19"
-	}
+	clang := cmp.Or(os.Getenv("BPF_CLANG"), "clang-19")
 	object = filepath.Join(dir, b.Name+".o")
 	cmd := exec.CommandContext(ctx, clang, "-target", "bpfel", "-O2", "-g", "-mcpu=v3", "-Wall", "-Wextra", "-Wno-unused",
 		"-I"+filepath.Join(bpf, "include"), "-I"+bpf, "-I/usr/include/x86_64-linux-gnu", "-I/usr/include/aarch64-linux-gnu",
