@@ -2,6 +2,7 @@ package xdp
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -81,6 +82,52 @@ func BenchmarkUpsertBackend(b *testing.B) {
 		must(b, d.Upsert(more))
 		must(b, d.Upsert(less))
 	}
+}
+
+// BenchmarkUpsertShared programs frontends with the same 100 backends, and then changes one
+// of the backends in all of them.
+func BenchmarkUpsertShared(b *testing.B) {
+	var backends []string
+	for i := range 100 {
+		backends = append(backends, fmt.Sprintf("172.20.0.%d:80", i+1))
+	}
+	all := make([]desired.Frontend, 1000)
+	for i := range all {
+		all[i] = frontend(service.Tunnel, fmt.Sprintf("10.3.%d.%d:80", i/250, i%250+1), service.TCP, backends...)
+		all[i].RingSize = 8191
+	}
+	c := config()
+	c.MaxFrontends, c.MaxBackends, c.MaxMembers = 2*len(all), 4096, 200*len(all)
+	d := newNet(b).open(b, c)
+	put := func(frontends []desired.Frontend) {
+		for _, f := range frontends {
+			must(b, d.Upsert(f))
+		}
+	}
+	changed := slices.Clone(all)
+	for i := range changed {
+		changed[i].Backends = changed[i].Backends[:99]
+	}
+	b.Run("new", func(b *testing.B) {
+		pause := cpuTime(b)
+		for b.Loop() {
+			must(b, d.Reserve(all))
+			put(all)
+			pause(func() {
+				for _, f := range all {
+					must(b, d.Delete(f.Key))
+				}
+				must(b, d.grace())
+			})
+		}
+	})
+	put(all)
+	b.Run("change", func(b *testing.B) {
+		cpuTime(b)
+		for i := 0; b.Loop(); i++ {
+			put([][]desired.Frontend{changed, all}[i%2])
+		}
+	})
 }
 
 // BenchmarkUpsertMoved alternates between methods: the ring is written elsewhere.

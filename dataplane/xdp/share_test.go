@@ -150,7 +150,7 @@ func TestSegmentsComeAndGo(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	big := func(i int) desired.Frontend {
-		f := frontend(service.Tunnel, fmt.Sprintf("10.1.1.%d:80", i), service.TCP, "172.16.5.1:80")
+		f := frontend(service.Tunnel, fmt.Sprintf("10.1.1.%d:80", i), service.TCP, fmt.Sprintf("172.16.5.%d:80", i+1))
 		f.RingSize = 131071
 		return f
 	}
@@ -185,4 +185,50 @@ func TestSegmentsComeAndGo(t *testing.T) {
 func segmentsOf(d *DataPlane) int {
 	segments, _ := d.rings.Usage()
 	return segments
+}
+
+// Frontends with the same backends share a ring until one of them has others. Its packets then
+// use the new ring, and those of the others the old one, also after a restart.
+func TestFrontendsShareRings(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	backends := []string{"172.16.5.1:80", "172.16.5.2:80", "172.16.5.3:80"}
+	all := []desired.Frontend{frontend(service.Tunnel, vips[false], service.TCP, backends...)}
+	for i := range 3 {
+		all = append(all, frontend(service.Tunnel, fmt.Sprintf("10.2.2.%d:80", i+1), service.TCP, backends...))
+	}
+	set := func(rings uint32, which ...int) {
+		t.Helper()
+		for _, i := range which {
+			upsert(t, d, all[i])
+		}
+		if got := takenSlots(d); got != rings*251 {
+			t.Errorf("%d slots are in use, want those of %d rings", got, rings)
+		}
+	}
+	set(1, 0, 1, 2, 3)
+	went := where(t, n, d)
+	for i := range all[1:] {
+		all[1+i].Backends = all[1+i].Backends[:2]
+	}
+	set(2, 1)
+	set(2, 2, 3)
+	if where(t, n, d) != went {
+		t.Error("packets of the frontend that did not change go elsewhere")
+	}
+	d = n.reopen(t, d)
+	set(2, 1, 2, 3)
+	all[0].Backends = all[0].Backends[:2]
+	set(2, 0) // it has another history than the others
+	if where(t, n, d) == went {
+		t.Error("packets of the frontend that changed last go where they went")
+	}
+	must(t, d.Delete(all[1].Key))
+	must(t, d.Delete(all[2].Key))
+	set(2, 0)
+	must(t, d.Delete(all[3].Key))
+	must(t, d.Delete(all[0].Key))
+	if got := takenSlots(d); got != 0 {
+		t.Errorf("%d slots are in use", got)
+	}
 }

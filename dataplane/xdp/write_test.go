@@ -331,14 +331,15 @@ func TestReserve(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	var all []desired.Frontend
-	for i := range 50 {
-		f := frontend(service.Tunnel, fmt.Sprintf("10.2.0.%d:80", i+1), service.TCP, servers[false])
-		f.RingSize = 16381
-		all = append(all, f)
+	for i := range 32 {
+		f := frontend(service.Tunnel, fmt.Sprintf("10.2.0.%d:80", i+1), service.TCP, fmt.Sprintf("172.16.5.%d:80", i+1))
+		g := frontend(service.Tunnel, fmt.Sprintf("10.2.1.%d:80", i+1), service.TCP, fmt.Sprintf("172.16.5.%d:80", i+1)) // shares its ring
+		f.RingSize, g.RingSize = 16381, 16381
+		all = append(all, f, g)
 	}
 	must(t, d.Reserve(append(slices.Clone(all), desired.Frontend{}))) // one that is rejected needs no room
 	reserved, taken := d.rings.Usage()
-	if reserved != 4 || taken != 0 { // 16 rings fit into a segment
+	if reserved != 2 || taken != 0 { // 16 rings fit into a segment
 		t.Fatalf("%d segments, %d slots taken", reserved, taken)
 	}
 	for _, f := range all {

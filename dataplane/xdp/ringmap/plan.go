@@ -50,29 +50,54 @@ type Plan struct {
 	*Scratch
 	rings   *Rings
 	before  Ring
+	from    origin
 	inPlace bool
 }
 
-// Lay lays out a ring. It writes nothing that packets look up; without room it waits for
-// packets in flight, or adds memory. After an error, nothing is taken.
+// Lay lays out a ring, or finds one of the same content. It writes nothing that packets look
+// up; without room it waits for packets in flight, or adds memory. After an error, nothing is
+// taken.
 func (r *Rings) Lay(q Request, s *Scratch) (Plan, error) {
+	s.words, s.changed, s.fresh = s.words[:0], s.changed[:0], s.fresh[:0]
+	p := Plan{Scratch: s, rings: r, Ring: q.Ring, before: q.Before.Ring}
+	var shares bool
+	p.from, shares = r.origin(&q)
+	if one := r.shared.from[p.from]; one != nil && shares {
+		p.take(one, q.EntryStays)
+		return p, nil
+	}
 	c, err := r.content(&q)
 	if err != nil {
 		return Plan{}, err
 	}
-	s.words, s.changed, s.fresh = s.words[:0], s.changed[:0], s.fresh[:0]
-	p := Plan{Scratch: s, rings: r, Ring: q.Ring, before: q.Before.Ring, inPlace: r.fits(&q, c.size)}
-	if p.inPlace {
+	if p.inPlace = r.fits(&q, c.size); p.inPlace {
 		p.Ring = p.before
 		p.change(c)
 		return p, nil
 	}
 	to, err := r.take(uint32(c.size))
-	p.Entry.Segment, p.Entry.Slot, p.Entry.Slots = to.segment, to.First, to.N
-	if err == nil {
-		p.fill(c)
+	if err != nil {
+		return Plan{}, err
 	}
-	return p, err
+	if p.put(to); to.N > 0 {
+		r.shared.add(to, p.from, p.chained())
+	}
+	p.fill(c)
+	return p, nil
+}
+
+// take lays out a ring that exists. If the frontend has it, nothing changes.
+func (p *Plan) take(one *stored, entryStays bool) {
+	if p.inPlace = entryStays && p.before.place() == one.place; p.inPlace {
+		p.Ring = p.before
+		return
+	}
+	one.frontends++
+	p.put(one.place)
+}
+
+func (p *Plan) put(at place) {
+	p.Entry.Segment, p.Entry.Slot, p.Entry.Slots = at.segment, at.First, at.N
 }
 
 // Remove returns a plan that only removes a ring.
@@ -80,7 +105,18 @@ func (r *Rings) Remove(old Ring) Plan { return Plan{rings: r, before: old} }
 
 // fits reports whether a ring of this size can overwrite the one before.
 func (r *Rings) fits(q *Request, size int) bool {
-	return q.EntryStays && int(q.Before.Entry.Slots) == size && r.words(q.Before.Ring) != nil
+	one := r.shared.at[q.Before.place()]
+	return q.EntryStays && one != nil && one.frontends == 1 && int(one.N) == size
+}
+
+// follows reports whether a ring is derived from the one before.
+func (r *Rings) follows(q *Request) bool {
+	return entry.HasHistory(q.Before.Entry) && q.Before.Entry.Slots == q.Entry.RingSize && r.words(q.Before.Ring) != nil
+}
+
+// knows reports whether the ring before is complete, and made from the members before.
+func (r *Rings) knows(q *Request) bool {
+	return q.EntryStays && q.Before.Made && r.Lacking() == 0 // else slots have incomplete chains
 }
 
 // InPlace reports whether the ring overwrites the one before.
@@ -104,20 +140,30 @@ func (p *Plan) Commit() {
 		p.words = append(p.words, now[c.slot]) // for Finish
 		atomic.StoreUint64(&now[c.slot], c.word)
 	}
+	if p.inPlace {
+		p.rings.shared.changes(p.rings.shared.at[p.place()], p.from)
+	}
 }
 
 // Finish releases what only the ring before used. It rests until Wake.
 func (p *Plan) Finish() {
-	words := p.rings.words(p.before)
 	if p.inPlace {
-		words = p.words
-	} else {
-		p.rings.memory.giveBack(p.before.place())
+		p.rings.release(p.words, p.before.chained())
+		return
 	}
-	if p.before.chained() {
-		for _, w := range words {
-			p.rings.chains.release(chainOf(w))
-		}
+	if one, last := p.rings.shared.leave(p.before.place()); last {
+		p.rings.release(p.rings.words(p.before), one.chained)
+		p.rings.memory.giveBack(one.place)
+	}
+}
+
+// release releases the chains of slots.
+func (r *Rings) release(words []uint64, chained bool) {
+	if !chained {
+		return
+	}
+	for _, w := range words {
+		r.chains.release(chainOf(w))
 	}
 }
 
@@ -149,7 +195,7 @@ func (r *Rings) content(q *Request) (c content, err error) {
 	c.size = int(q.Entry.RingSize)
 	c.before, c.now = r.previous(q, c.size)
 	var known []ring.Member
-	if c.now != nil && r.fits(q, c.size) && q.Before.Made && r.Lacking() == 0 { // else slots have incomplete chains
+	if c.now != nil && r.knows(q) {
 		known = q.Before.Members
 	}
 	if c.next, err = r.builder.Next(c.size, q.Members, known, c.before != nil); err == nil {
@@ -171,10 +217,10 @@ func (r *Rings) previous(q *Request, size int) (slots func(int) ring.Slot, now [
 		}
 		return func(i int) ring.Slot { return numbered(past[i], numbers) }, nil
 	}
-	before, chained := r.words(q.Before.Ring), q.Before.chained()
-	if !entry.HasHistory(q.Before.Entry) || len(before) != size {
+	if !r.follows(q) {
 		return nil, nil
 	}
+	before, chained := r.words(q.Before.Ring), q.Before.chained()
 	to := renumbering(q.Before.Members, q.Members)
 	if to == nil {
 		now = before

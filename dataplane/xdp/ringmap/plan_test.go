@@ -18,7 +18,7 @@ const testSize = 251
 
 // testRings are rings in memory of this process only.
 func testRings(slots, chains uint32) *Rings {
-	r := &Rings{builder: ring.NewBuilder(1 << 16)}
+	r := &Rings{builder: ring.NewBuilder(1 << 16), shared: newSharing()}
 	r.grace = r.Wake
 	r.memory = memory{spec: &ebpf.MapSpec{MaxEntries: slots}, segments: []*segment{{words: make([]uint64, slots), Extents: alloc.NewExtents(slots)}}}
 	r.chains = newChainTable(chains, func() error { r.chains.numbers.Wake(); return nil })

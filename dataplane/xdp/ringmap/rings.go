@@ -20,6 +20,7 @@ import (
 // Rings are the rings of all frontends, for one goroutine.
 type Rings struct {
 	memory  memory
+	shared  sharing
 	chains  chainTable
 	maps    *bpf.BalancerMaps
 	builder *ring.Builder
@@ -32,7 +33,7 @@ const cachedSlots = 1 << 21
 // New returns rings that are not read yet. segment is the spec of a part of the memory. grace
 // waits until no packet can still use what was released, and calls Wake.
 func New(maps *bpf.BalancerMaps, segment *ebpf.MapSpec, grace func() error) *Rings {
-	return &Rings{memory: memory{outer: maps.Rings, spec: segment}, maps: maps, builder: ring.NewBuilder(cachedSlots), grace: grace}
+	return &Rings{memory: memory{outer: maps.Rings, spec: segment}, shared: newSharing(), maps: maps, builder: ring.NewBuilder(cachedSlots), grace: grace}
 }
 
 // Ring is a frontend's ring: its entry says where it is, and what its slots contain.
@@ -48,7 +49,10 @@ func (r Ring) place() place {
 func (r Ring) chained() bool { return entry.HasChains(r.Entry) && !entry.HasWeights(r.Entry) }
 
 // Open maps the kernel's memory, with no ring in it. It may be called again.
-func (r *Rings) Open() error { return r.memory.open() }
+func (r *Rings) Open() error {
+	r.shared = newSharing()
+	return r.memory.open()
+}
 
 // Close closes it. The kernel keeps everything.
 func (r *Rings) Close() error {
@@ -58,8 +62,22 @@ func (r *Rings) Close() error {
 	return r.memory.close()
 }
 
-// Mark records a ring found in the kernel, and reports whether its place existed and was free.
-func (r *Rings) Mark(found Ring) bool { return r.memory.mark(found.place()) }
+// Mark records a ring found in the kernel, which several frontends may share, and reports
+// whether its place existed and no other ring overlaps it.
+func (r *Rings) Mark(found Ring) bool {
+	p := found.place()
+	if one := r.shared.at[p]; one != nil {
+		one.frontends++
+		return true
+	}
+	if !r.memory.mark(p) {
+		return false
+	}
+	if p.N > 0 {
+		r.shared.add(p, r.shared.unknown(), found.chained())
+	}
+	return true
+}
 
 // MaxSlots is the maximum size of a ring.
 func (r *Rings) MaxSlots() int { return int(r.memory.spec.MaxEntries) }
@@ -75,10 +93,12 @@ func (r *Rings) Usage() (segments int, slots uint32) { return r.memory.usage() }
 func (r *Rings) Learn(rings []Ring, server func(netip.AddrPort) ring.ID) error {
 	r.chains = newChainTable(r.maps.Chains.MaxEntries()-1, r.grace)
 	var named []uint32
+	read := map[place]bool{}
 	for _, one := range rings {
-		if !one.chained() {
+		if !one.chained() || read[one.place()] {
 			continue
 		}
+		read[one.place()] = true
 		for _, w := range r.words(one) {
 			if n := chainOf(w); r.chains.learn(n) {
 				named = append(named, n)
@@ -124,9 +144,22 @@ func (r *Rings) take(n uint32) (place, error) {
 	return p, nil
 }
 
-// Reserve makes room for rings of these sizes at once: as they are taken one by one, the
-// kernel would wait for packets in flight many times.
-func (r *Rings) Reserve(sizes []uint32) error {
+// Reserve makes room for new rings at once: as they are taken one by one, the kernel would
+// wait for packets in flight many times. Members need no numbers.
+func (r *Rings) Reserve(rings []Request) error {
+	var sizes []uint32
+	seen := map[origin]bool{}
+	for i := range rings {
+		q := &rings[i]
+		from, shares := r.origin(q)
+		if shares && q.Entry.Flags&bpf.BalancerFrontendFlagsFRONTEND_STATEFUL == 0 {
+			if seen[from] {
+				continue
+			}
+			seen[from] = true
+		}
+		sizes = append(sizes, q.Entry.RingSize)
+	}
 	if n := r.memory.lacking(sizes); n > 0 {
 		return r.memory.grow(n)
 	}
