@@ -79,11 +79,11 @@ func (ms members) find(addr netip.AddrPort) *member {
 	return &ms[at]
 }
 
-// ring returns the members in the ring builder's type.
-func (ms members) ring() []ring.Member {
-	all := make([]ring.Member, len(ms))
-	for i, m := range ms {
-		all[i] = ring.Member{ID: m.id, Addr: m.key.addr, Weight: m.weight, Since: timeOf(m.since), Drained: timeOf(m.drained)}
+// appendRing appends the members in the ring builder's type.
+func (ms members) appendRing(all []ring.Member) []ring.Member {
+	all = slices.Grow(all, len(ms))
+	for _, m := range ms {
+		all = append(all, ring.Member{ID: m.id, Addr: m.key.addr, Weight: m.weight, Since: timeOf(m.since), Drained: timeOf(m.drained)})
 	}
 	return all
 }
@@ -111,13 +111,22 @@ func errMembers(m *ebpf.Map) error {
 	return fmt.Errorf("all frontends together have more than %d backends (MaxMembers)", m.MaxEntries())
 }
 
-func (d *DataPlane) deleteMember(frontend, server uint32) error {
-	err := d.kernel.Members.Delete(bpf.BalancerMemberKey{Frontend: frontend, Server: server})
-	if err == nil {
-		d.memberCount--
+// deleteMembers removes what writeMembers stored.
+func (d *DataPlane) deleteMembers(frontend uint32, servers []uint32) error {
+	keys := make([]bpf.BalancerMemberKey, len(servers))
+	for i, id := range servers {
+		keys[i] = bpf.BalancerMemberKey{Frontend: frontend, Server: id}
 	}
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("remove backend: %w", err)
+	for len(keys) > 0 {
+		n, err := d.kernel.Members.BatchDelete(keys, nil)
+		d.memberCount -= n
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("remove backends: %w", err)
+		}
+		if err == nil {
+			break
+		}
+		keys = keys[min(n+1, len(keys)):] // an absent one ends the batch
 	}
 	return nil
 }

@@ -155,7 +155,7 @@ func (d *DataPlane) repairMembers(frontends map[service.Key]*programmed) error {
 			s := d.servers.byID[e.server]
 			// Those of another kind are from an interrupted change.
 			if h == nil || s == nil || s.key.owner != ownerOf(h.value) {
-				if err := d.deleteMember(id, e.server); err != nil {
+				if err := d.deleteMembers(id, []uint32{e.server}); err != nil {
 					return fmt.Errorf("xdp: %w", err)
 				}
 				continue

@@ -268,9 +268,11 @@ func (d *DataPlane) layRing(c *change, past ringmap.AddressRing) (err error) {
 	if n := d.memberCount + len(c.fresh); n > int(d.kernel.Members.MaxEntries()) {
 		return errMembers(d.kernel.Members)
 	}
-	q := ringmap.Request{Ring: c.after.ring(), Members: c.after.members.ring(), EntryStays: c.entryStays, Past: past}
-	if h := c.before; h != nil {
-		q.Before = ringmap.Existing{Ring: h.ring(), Members: h.members.ring(), Made: h.ours}
+	q := ringmap.Request{Ring: c.after.ring(), EntryStays: c.entryStays, Past: past}
+	d.ringMembers[0] = c.after.members.appendRing(d.ringMembers[0][:0])
+	if q.Members = d.ringMembers[0]; c.before != nil {
+		d.ringMembers[1] = c.before.members.appendRing(d.ringMembers[1][:0])
+		q.Before = ringmap.Existing{Ring: c.before.ring(), Members: d.ringMembers[1], Made: c.before.ours}
 	}
 	if c.ring, err = d.rings.Lay(q, &d.scratch); err == nil {
 		c.after.value = c.ring.Entry
@@ -418,12 +420,16 @@ func (d *DataPlane) finishMembers(c *change) error {
 // releaseMembers removes the servers of a frontend that are not in after, and ends those
 // that no other frontend has.
 func (d *DataPlane) releaseMembers(h *programmed, after members) error {
+	var gone []uint32
 	for _, m := range h.members {
 		if now := after.find(m.key.addr); now == nil || now.id != m.id {
-			if err := d.deleteMember(h.value.Id, m.id); err != nil {
-				return err
-			}
+			gone = append(gone, m.id)
 		}
+	}
+	if err := d.deleteMembers(h.value.Id, gone); err != nil {
+		return err
+	}
+	for _, m := range h.members {
 		if d.servers.release(m.server) {
 			if err := d.endServer(m.server); err != nil {
 				return err

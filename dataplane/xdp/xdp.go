@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/alloc"
@@ -63,9 +64,10 @@ type DataPlane struct {
 	ids         alloc.Pool // of frontends
 	servers     serverTable
 	rings       *ringmap.Rings
-	scratch     ringmap.Scratch // passed to one change at a time
-	ranges      alloc.Extents   // of port_ranges
-	nats        int             // frontends with nat
+	scratch     ringmap.Scratch  // passed to one change at a time
+	ringMembers [2][]ring.Member // memory for layRing
+	ranges      alloc.Extents    // of port_ranges
+	nats        int              // frontends with nat
 	flows       flowtable.Table
 	sweeper     sweeper
 	synError    error // why frontends cannot be protected

@@ -76,7 +76,7 @@ func TestRingsFollowEachOther(t *testing.T) {
 			weights []uint32
 			moves   bool
 		}{
-			{[]uint32{1, 1, 1}, true}, {[]uint32{1, 1, 1, 1}, false}, {[]uint32{1, 0, 1, 1}, false}, {[]uint32{1, 0, 1, 1}, true},
+			{[]uint32{1, 1, 1}, true}, {[]uint32{1, 1, 1, 1}, false}, {[]uint32{1, 0, 1, 1}, false}, {[]uint32{1, 0, 1, 2}, true},
 			{[]uint32{1, 1}, false}, {[]uint32{2, 1, 1}, true}, {[]uint32{0, 0, 0}, false},
 		} {
 			q.EntryStays, q.Members = !step.moves, testMembers(step.weights...)

@@ -3,6 +3,7 @@ package ringmap
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/core/ring"
@@ -28,6 +29,7 @@ type sharing struct {
 	at     map[place]*stored
 	from   map[origin]*stored
 	nobody uint64 // how many origins are not those of any request
+	input  []byte // memory for origin
 }
 
 func newSharing() sharing {
@@ -77,28 +79,21 @@ func (r *Rings) origin(q *Request) (from origin, ok bool) {
 	if before != nil && r.follows(q) && r.sameContent(q) {
 		return before.from, true
 	}
-	h := make([]byte, 0, 64+48*(len(q.Members)+len(q.Before.Members)))
-	h = binary.LittleEndian.AppendUint32(h, q.Entry.RingSize)
+	h := binary.LittleEndian.AppendUint32(r.shared.input[:0], q.Entry.RingSize)
 	h = append(h, bit(q.chained())|bit(q.Protocol == service.UDP)<<1|bit(r.knows(q))<<2)
 	if before != nil && r.follows(q) {
 		h = append(h, before.from[:]...)
 		h = appendMembers(h, q.Before.Members)
 	}
 	h = appendMembers(append(h, 0), q.Members)
+	r.shared.input = h
 	return sha256.Sum256(h), true
 }
 
 // sameContent reports whether a ring that follows another one is the same.
 func (r *Rings) sameContent(q *Request) bool {
-	if !r.knows(q) || len(q.Members) != len(q.Before.Members) || q.chained() != q.Before.chained() {
-		return false
-	}
-	for i, m := range q.Members {
-		if m != q.Before.Members[i] {
-			return false
-		}
-	}
-	return q.Protocol == q.Before.Protocol
+	return q.Before.Made && r.Lacking() == 0 && q.Protocol == q.Before.Protocol && q.chained() == q.Before.chained() &&
+		slices.Equal(q.Members, q.Before.Members)
 }
 
 func bit(b bool) byte {
