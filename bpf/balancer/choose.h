@@ -49,6 +49,17 @@ static __always_inline __u32 choose_hash(const struct frontend *f, const struct 
 	return flow_hash(&p->t);
 }
 
+/* Returns the index of the entry of a narrow ring's slot. */
+static __always_inline __u32 narrow_entry(const struct frontend *f, void *ring, __u32 slot)
+{
+	__u32 key = f->slot + slot / 8;
+	const __u8 *eight = bpf_map_lookup_elem(ring, &key);
+
+	if (!eight)
+		return ~0u;
+	return f->slot + (f->slots + 7) / 8 + eight[slot % 8];
+}
+
 /* Reads a slot of a frontend's ring with a single load, as it is written. Returns
  * an empty slot if the slot does not exist.
  */
@@ -62,10 +73,13 @@ static __always_inline struct ring_slot slot_at(const struct frontend *f, __u32 
 	const __u64 *there;
 	void *ring;
 
-	slot += f->slot;
 	ring = bpf_map_lookup_elem(&rings, &segment);
 	if (!ring)
 		return s.slot;
+	if (f->scheduler & SCHEDULER_NARROW)
+		slot = narrow_entry(f, ring, slot);
+	else
+		slot += f->slot;
 	there = bpf_map_lookup_elem(ring, &slot);
 	if (there)
 		s.whole = *(const volatile __u64 *)there;

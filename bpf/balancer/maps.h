@@ -48,6 +48,13 @@ enum scheduler {
 	SCHEDULER_SH = 6,
 	SCHEDULER_DH = 7,
 	SCHEDULER_P2C = 8,
+	/* The same with a narrow ring (struct ring_slot). A release that does not know
+	 * these does not use such a frontend's entry (docs/upgrade.md).
+	 */
+	SCHEDULER_NARROW = 16,
+	SCHEDULER_NARROW_MAGLEV = 17,
+	SCHEDULER_NARROW_SH = 22,
+	SCHEDULER_NARROW_DH = 23,
 } __attribute__((packed));
 
 enum survival {
@@ -141,7 +148,7 @@ enum frontend_flags {
 struct frontend {
 	__u32 id;      /* of its counters */
 	__u32 segment; /* index in rings */
-	__u32 slot;    /* its first slot there */
+	__u32 slot;    /* its first entry there */
 	__u32 slots;   /* how many */
 	enum frontend_flags flags;
 	enum method method;
@@ -209,6 +216,9 @@ struct ring_slot {
 /* Rings are packed into segments of one size, so that finding a slot needs no call.
  * No ring crosses the end of its segment. User space maps a segment and changes
  * slots in place.
+ *
+ * The slots of a narrow ring are bytes, eight to an entry and filled up with zeros. Each
+ * is an index into the list of the ring's different entries, which follows.
  */
 #define SEGMENT_SLOTS (1 << 18)
 

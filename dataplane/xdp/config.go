@@ -41,6 +41,7 @@ const (
 	DefaultMaxMembers   = 262144 // or more, with many frontends
 	DefaultMaxChains    = 65536
 	DefaultMaxFlows     = 131072
+	DefaultWideRings    = 16 << 20
 )
 
 // membersEach is the default number of backends per frontend for which there is room,
@@ -55,8 +56,9 @@ var DefaultPorts = PortRange{1024, 32767}
 
 // Config configures interfaces, addresses and capacity. A zero value means the default.
 //
-// Approximate kernel memory: 8 bytes per slot of each ring (131 KB for 16381), allocated
-// 2 MB at a time; 100 bytes per programmed frontend, per VIP, and per backend of a
+// Approximate kernel memory: 8 bytes per slot of each ring (131 KB for 16381), or about 1
+// byte beyond WideRings, allocated 2 MB at a time; frontends with the same backends share a
+// ring; 100 bytes per programmed frontend, per VIP, and per backend of a
 // frontend. Used or not: 32 bytes per server plus 64 per CPU, 96 per chain and 96 per
 // flow. The defaults need 33 MB plus 1.2 MB per CPU.
 type Config struct {
@@ -82,6 +84,9 @@ type Config struct {
 	// MaxChains limits the lists of older owners that packets carry. Equal lists
 	// count once. Beyond the limit, packets carry fewer.
 	MaxChains int
+	// WideRings is how many bytes rings have before further ones are narrow: an eighth
+	// as large, at the cost of one more word that packets read and of a copy per change.
+	WideRings int
 	// MaxFlows limits the flows tracked by the load balancer itself.
 	MaxFlows int
 	// GUEPort is the UDP destination port of tunnels with GUE encapsulation.
@@ -108,7 +113,7 @@ func (c Config) withDefaults() Config {
 		want int
 	}{
 		{&c.MaxFrontends, DefaultMaxFrontends}, {&c.MaxBackends, DefaultMaxBackends},
-		{&c.MaxMembers, max(DefaultMaxMembers, min(membersEach*c.MaxFrontends, math.MaxInt32))}, {&c.MaxChains, DefaultMaxChains}, {&c.MaxFlows, DefaultMaxFlows},
+		{&c.MaxMembers, max(DefaultMaxMembers, min(membersEach*c.MaxFrontends, math.MaxInt32))}, {&c.MaxChains, DefaultMaxChains}, {&c.MaxFlows, DefaultMaxFlows}, {&c.WideRings, DefaultWideRings},
 	} {
 		if *d.have == 0 {
 			*d.have = d.want
@@ -126,7 +131,7 @@ func (c Config) validate() error {
 	}
 	for field, n := range map[string]int{
 		"MaxFrontends": c.MaxFrontends, "MaxBackends": c.MaxBackends, "MaxMembers": c.MaxMembers,
-		"MaxChains": c.MaxChains, "MaxFlows": c.MaxFlows,
+		"MaxChains": c.MaxChains, "MaxFlows": c.MaxFlows, "WideRings": c.WideRings,
 	} {
 		if n < 1 || n > math.MaxInt32 {
 			return fmt.Errorf("xdp: %s: %d is not between 1 and %d", field, n, math.MaxInt32)

@@ -22,13 +22,22 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-func TestConformance(t *testing.T) {
-	conformance.Run(t, func(t *testing.T) conformance.Fixture {
+func TestConformance(t *testing.T) { conforms(t, spacious()).Recorded(t, "xdp") }
+
+// All rings with fewer different slots than a byte can count are narrow.
+func TestConformanceWithNarrowRings(t *testing.T) {
+	c := spacious()
+	c.WideRings = 1
+	conforms(t, c)
+}
+
+func conforms(t *testing.T, c Config) conformance.Outcomes {
+	return conformance.Run(t, func(t *testing.T) conformance.Fixture {
 		n := newNet(t)
 		testkit.Do(t, n.balancer, func() error { return addServers(t, n.eth0) })
-		n.open(t, spacious())
+		n.open(t, c)
 		return conformer{n, conformance.Programmed{}}
-	}).Recorded(t, "xdp")
+	})
 }
 
 // spacious has room for all frontends of a forwarding mode together, and for as many

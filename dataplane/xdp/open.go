@@ -140,7 +140,7 @@ func (d *DataPlane) loadObjects(spec *ebpf.CollectionSpec, into any) error {
 	if err != nil {
 		return err
 	}
-	d.rings = ringmap.New(&d.kernel.BalancerMaps, segment, d.grace)
+	d.rings = ringmap.New(&d.kernel.BalancerMaps, segment, uint32(d.config.WideRings/8), d.grace)
 	d.guard = guard.New(&d.kernel.BalancerMaps, trie)
 	return d.flows.Open(spec, &d.kernel.BalancerMaps)
 }

@@ -14,7 +14,9 @@ import (
 // kept are the maps that outlive the agent. Constants, settings, steps, scratch memory
 // and what only a program's own agent reads belong to that program.
 var kept = bpfload.KeptMaps{
-	bpf.BalancerMapFrontends: {}, bpf.BalancerMapPortRanges: {}, bpf.BalancerMapVipBits: {}, bpf.BalancerMapRings: {}, bpf.BalancerMapChains: {},
+	// The first version had no narrow rings.
+	bpf.BalancerMapFrontends: {Version: 2}, bpf.BalancerMapPortRanges: {Version: 2},
+	bpf.BalancerMapVipBits: {}, bpf.BalancerMapRings: {}, bpf.BalancerMapChains: {},
 	bpf.BalancerMapServers: {}, bpf.BalancerMapServerCpu: {}, bpf.BalancerMapMembers: {}, bpf.BalancerMapFrontendCounts: {},
 	bpf.BalancerMapGuardRanges: {}, bpf.BalancerMapGuardLimits: {},
 	bpf.BalancerMapGuardBuckets: {Written: true}, bpf.BalancerMapGuardCredit: {Written: true}, bpf.BalancerMapGuardClients: {Written: true},

@@ -242,9 +242,7 @@ func (d *DataPlane) abandon(c *change) {
 func diff(before, after *programmed) *change {
 	c := &change{before: before, after: after, fresh: after.members}
 	if before != nil {
-		moved := after.value
-		moved.Segment, moved.Slot, moved.Slots = before.value.Segment, before.value.Slot, before.value.Slots
-		c.entryStays, c.fresh = moved == before.value, nil
+		c.entryStays, c.fresh = before.ring().Locate(after.value) == before.value, nil
 	}
 	for i := range after.members {
 		m := &after.members[i]

@@ -368,14 +368,18 @@ type BalancerPortRange struct {
 type BalancerScheduler uint8
 
 const (
-	BalancerSchedulerSCHEDULER_MAGLEV BalancerScheduler = 1
-	BalancerSchedulerSCHEDULER_RR     BalancerScheduler = 2
-	BalancerSchedulerSCHEDULER_WRR    BalancerScheduler = 3
-	BalancerSchedulerSCHEDULER_LC     BalancerScheduler = 4
-	BalancerSchedulerSCHEDULER_WLC    BalancerScheduler = 5
-	BalancerSchedulerSCHEDULER_SH     BalancerScheduler = 6
-	BalancerSchedulerSCHEDULER_DH     BalancerScheduler = 7
-	BalancerSchedulerSCHEDULER_P2C    BalancerScheduler = 8
+	BalancerSchedulerSCHEDULER_MAGLEV        BalancerScheduler = 1
+	BalancerSchedulerSCHEDULER_RR            BalancerScheduler = 2
+	BalancerSchedulerSCHEDULER_WRR           BalancerScheduler = 3
+	BalancerSchedulerSCHEDULER_LC            BalancerScheduler = 4
+	BalancerSchedulerSCHEDULER_WLC           BalancerScheduler = 5
+	BalancerSchedulerSCHEDULER_SH            BalancerScheduler = 6
+	BalancerSchedulerSCHEDULER_DH            BalancerScheduler = 7
+	BalancerSchedulerSCHEDULER_P2C           BalancerScheduler = 8
+	BalancerSchedulerSCHEDULER_NARROW        BalancerScheduler = 16
+	BalancerSchedulerSCHEDULER_NARROW_MAGLEV BalancerScheduler = 17
+	BalancerSchedulerSCHEDULER_NARROW_SH     BalancerScheduler = 22
+	BalancerSchedulerSCHEDULER_NARROW_DH     BalancerScheduler = 23
 )
 
 type BalancerServer struct {

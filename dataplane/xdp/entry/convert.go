@@ -69,7 +69,9 @@ var (
 func Method(n bpf.BalancerMethod) service.Method { return nameOf(methods, n) }
 
 // Scheduler returns the name of a number, or an empty name.
-func Scheduler(n bpf.BalancerScheduler) service.Scheduler { return nameOf(schedulers, n) }
+func Scheduler(n bpf.BalancerScheduler) service.Scheduler {
+	return nameOf(schedulers, n&^bpf.BalancerSchedulerSCHEDULER_NARROW)
+}
 
 // nameOf returns the name of a number, or an empty name.
 func nameOf[Name ~string, Number ~uint8](names map[Name]Number, n Number) Name {

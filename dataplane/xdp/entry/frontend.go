@@ -49,7 +49,7 @@ func Of(f desired.Frontend) bpf.BalancerFrontend {
 // Requested returns the input of Of, except key, guard and backends.
 func Requested(v bpf.BalancerFrontend) desired.Frontend {
 	f := desired.Frontend{
-		Method: nameOf(methods, v.Method), Scheduler: nameOf(schedulers, v.Scheduler),
+		Method: nameOf(methods, v.Method), Scheduler: Scheduler(v.Scheduler),
 		Encapsulation: nameOf(encapsulations, v.Encapsulation), Survival: nameOf(survivals, v.Survival),
 		RingSize: int(v.RingSize), Affinity: time.Duration(v.Affinity) * time.Second, SYNProtection: protectionOf(v.Flags),
 	}
@@ -69,7 +69,7 @@ func HasChains(v bpf.BalancerFrontend) bool {
 
 // HasHistory reports whether the frontend's next ring is derived from this one.
 func HasHistory(v bpf.BalancerFrontend) bool {
-	switch v.Scheduler {
+	switch v.Scheduler &^ bpf.BalancerSchedulerSCHEDULER_NARROW {
 	case bpf.BalancerSchedulerSCHEDULER_MAGLEV, bpf.BalancerSchedulerSCHEDULER_SH, bpf.BalancerSchedulerSCHEDULER_DH:
 		return true
 	}

@@ -270,7 +270,15 @@ func (m *memory) wait() error {
 	return errors.New("xdp: ring memory: no segments")
 }
 
-// at returns the slots of a place, nil if it does not exist.
+// from returns the words from a location to the end of its segment, nil if it does not exist.
+func (m *memory) from(l location) []uint64 {
+	if int(l.segment) >= len(m.segments) || m.segments[l.segment] == nil || int(l.first) > len(m.segments[l.segment].words) {
+		return nil
+	}
+	return m.segments[l.segment].words[l.first:]
+}
+
+// at returns the words of a place, nil if it does not exist.
 func (m *memory) at(p place) []uint64 {
 	if int(p.segment) >= len(m.segments) || m.segments[p.segment] == nil {
 		return nil

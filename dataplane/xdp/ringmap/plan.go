@@ -37,10 +37,11 @@ type Existing struct {
 // Scratch is memory for one layout that the next one reuses. Its content has no meaning
 // after that.
 type Scratch struct {
-	words   []uint64   // the whole ring, if it is elsewhere than before; else
+	words   []uint64   // all slots, if the ring is elsewhere than before; else
 	changed []slotWord // its changed slots, of which words are replaced
 	fresh   []uint32   // its chains that are not written yet
 	moved   [][]movedSlot
+	packed  []uint64 // words of a narrow ring
 }
 
 // Plan is a ring that is laid out: it has a place and chains in this process's memory, and
@@ -63,7 +64,7 @@ func (r *Rings) Lay(q Request, s *Scratch) (Plan, error) {
 	var shares bool
 	p.from, shares = r.origin(&q)
 	if one := r.shared.from[p.from]; one != nil && shares {
-		p.take(one, q.EntryStays)
+		p.reuse(one, q.EntryStays)
 		return p, nil
 	}
 	c, err := r.content(&q)
@@ -71,33 +72,55 @@ func (r *Rings) Lay(q Request, s *Scratch) (Plan, error) {
 		return Plan{}, err
 	}
 	if p.inPlace = r.fits(&q, c.size); p.inPlace {
-		p.Ring = p.before
+		p.Entry = p.before.Locate(p.Entry)
 		p.change(c)
 		return p, nil
 	}
-	to, err := r.take(uint32(c.size))
-	if err != nil {
-		return Plan{}, err
-	}
-	if p.put(to); to.N > 0 {
-		r.shared.add(to, p.from, p.chained())
-	}
 	p.fill(c)
-	return p, nil
+	return p, p.place()
 }
 
-// take lays out a ring that exists. If the frontend has it, nothing changes.
-func (p *Plan) take(one *stored, entryStays bool) {
-	if p.inPlace = entryStays && p.before.place() == one.place; p.inPlace {
-		p.Ring = p.before
+// place finds room for the slots.
+func (p *Plan) place() error {
+	p.packed = p.packed[:0]
+	memory, isNarrow := p.words, false
+	if entry.HasHistory(p.Entry) && p.rings.crowded(len(p.words)) {
+		if p.packed, isNarrow = pack(p.packed, p.words); isNarrow {
+			memory = p.packed
+		}
+	}
+	to, err := p.rings.take(uint32(len(memory)))
+	if err != nil {
+		p.rings.releaseAll(p.words, p.chained())
+		return err
+	}
+	p.locate(location{to.segment, to.First}, len(p.words), isNarrow)
+	if to.N > 0 {
+		p.rings.shared.add(&stored{place: to, slots: slotsIn(p.rings.memory.at(to), len(p.words), isNarrow), from: p.from, chained: p.chained()})
+	}
+	return nil
+}
+
+// reuse lays out a ring that exists. If the frontend has it, nothing changes.
+func (p *Plan) reuse(one *stored, entryStays bool) {
+	if p.inPlace = entryStays && p.rings.shared.find(p.before) == one; p.inPlace {
+		p.Entry = p.before.Locate(p.Entry)
 		return
 	}
 	one.frontends++
-	p.put(one.place)
+	p.locate(location{one.segment, one.First}, one.n, one.narrow())
 }
 
-func (p *Plan) put(at place) {
-	p.Entry.Segment, p.Entry.Slot, p.Entry.Slots = at.segment, at.First, at.N
+func (p *Plan) locate(at location, slots int, narrow bool) {
+	p.Entry.Segment, p.Entry.Slot, p.Entry.Slots = at.segment, at.first, uint32(slots)
+	if p.Entry.Scheduler &^= narrowBit; narrow {
+		p.Entry.Scheduler |= narrowBit
+	}
+}
+
+// crowded reports whether one more ring of so many words is to be narrow.
+func (r *Rings) crowded(words int) bool {
+	return r.shared.words+uint32(words) > r.wide
 }
 
 // Remove returns a plan that only removes a ring.
@@ -105,13 +128,13 @@ func (r *Rings) Remove(old Ring) Plan { return Plan{rings: r, before: old} }
 
 // fits reports whether a ring of this size can overwrite the one before.
 func (r *Rings) fits(q *Request, size int) bool {
-	one := r.shared.at[q.Before.place()]
-	return q.EntryStays && one != nil && one.frontends == 1 && int(one.N) == size
+	one := r.shared.find(q.Before.Ring)
+	return q.EntryStays && one != nil && one.frontends == 1 && !one.narrow() && one.n == size
 }
 
 // follows reports whether a ring is derived from the one before.
 func (r *Rings) follows(q *Request) bool {
-	return entry.HasHistory(q.Before.Entry) && q.Before.Entry.Slots == q.Entry.RingSize && r.words(q.Before.Ring) != nil
+	return entry.HasHistory(q.Before.Entry) && q.Before.Entry.Slots == q.Entry.RingSize && r.shared.find(q.Before.Ring) != nil
 }
 
 // knows reports whether the ring before is complete, and made from the members before.
@@ -125,9 +148,15 @@ func (p *Plan) InPlace() bool { return p.inPlace }
 // Write writes what no packet looks up yet: chains, and a ring that is not in place. addr
 // returns the address of a server.
 func (p *Plan) Write(addr func(ring.ID) netip.AddrPort) error {
-	now := p.rings.words(p.Ring)
-	for i, w := range p.words {
-		atomic.StoreUint64(&now[i], w)
+	if one := p.rings.shared.find(p.Ring); len(p.words) > 0 {
+		memory := p.words
+		if one.narrow() {
+			memory = p.packed
+		}
+		now := p.rings.memory.at(one.place)
+		for i, w := range memory {
+			atomic.StoreUint64(&now[i], w)
+		}
 	}
 	return p.rings.chains.write(p.rings.maps.Chains, p.fresh, addr)
 }
@@ -135,35 +164,40 @@ func (p *Plan) Write(addr func(ring.ID) netip.AddrPort) error {
 // Commit changes a ring in place, one slot after the other: traffic sees each either before
 // or after the change.
 func (p *Plan) Commit() {
-	now := p.rings.words(p.Ring)
+	one := p.rings.shared.find(p.Ring)
 	for _, c := range p.changed {
-		p.words = append(p.words, now[c.slot]) // for Finish
-		atomic.StoreUint64(&now[c.slot], c.word)
+		p.words = append(p.words, one.words[c.slot]) // for Finish
+		atomic.StoreUint64(&one.words[c.slot], c.word)
 	}
-	if p.inPlace {
-		p.rings.shared.changes(p.rings.shared.at[p.place()], p.from)
+	if p.inPlace && one != nil {
+		p.rings.shared.changes(one, p.from)
 	}
 }
 
 // Finish releases what only the ring before used. It rests until Wake.
 func (p *Plan) Finish() {
 	if p.inPlace {
-		p.rings.release(p.words, p.before.chained())
+		p.rings.releaseAll(p.words, p.before.chained())
 		return
 	}
-	if one, last := p.rings.shared.leave(p.before.place()); last {
-		p.rings.release(p.rings.words(p.before), one.chained)
-		p.rings.memory.giveBack(one.place)
+	one, last := p.rings.shared.leave(p.before)
+	if !last {
+		return
 	}
+	if one.chained {
+		for i := range one.len() {
+			p.rings.chains.release(chainOf(one.at(i)))
+		}
+	}
+	p.rings.memory.giveBack(one.place)
 }
 
-// release releases the chains of slots.
-func (r *Rings) release(words []uint64, chained bool) {
-	if !chained {
-		return
-	}
+// releaseAll releases the chains of words.
+func (r *Rings) releaseAll(words []uint64, chained bool) {
 	for _, w := range words {
-		r.chains.release(chainOf(w))
+		if chained {
+			r.chains.release(chainOf(w))
+		}
 	}
 }
 
@@ -173,7 +207,7 @@ type content struct {
 	slots   []ring.Slot              // of a scheduler that does not hash; else
 	next    *ring.Next               // the ring
 	before  func(slot int) ring.Slot // that follows this one, nil without one.
-	now     []uint64                 // The latter's words, if its numbers are the same
+	now     *stored                  // The latter, if its numbers are the same
 	left    bool                     // and members of it may have left.
 	chained bool
 	weights map[ring.ID]uint32 // if slots contain weights
@@ -205,8 +239,8 @@ func (r *Rings) content(q *Request) (c content, err error) {
 }
 
 // previous returns the slots of the ring from which the next one is derived, with its
-// numbers, nil without one of the same size; and the words, if they have the same numbers.
-func (r *Rings) previous(q *Request, size int) (slots func(int) ring.Slot, now []uint64) {
+// numbers, nil without one of the same size; and the ring, if it has the same numbers.
+func (r *Rings) previous(q *Request, size int) (slots func(int) ring.Slot, now *stored) {
 	if past := q.Past; past != nil {
 		if len(past) != size {
 			return nil, nil
@@ -220,13 +254,13 @@ func (r *Rings) previous(q *Request, size int) (slots func(int) ring.Slot, now [
 	if !r.follows(q) {
 		return nil, nil
 	}
-	before, chained := r.words(q.Before.Ring), q.Before.chained()
+	before, chained := r.shared.find(q.Before.Ring), q.Before.chained()
 	to := renumbering(q.Before.Members, q.Members)
 	if to == nil {
 		now = before
 	}
 	return func(i int) ring.Slot {
-		s := r.slotOf(before[i], chained)
+		s := r.slotOf(before.at(i), chained)
 		if to == nil {
 			return s
 		}
@@ -273,7 +307,7 @@ func (c *content) only(i int) (ring.ID, bool) {
 		return 0, false
 	}
 	id := c.next.Owner(i)
-	return id, (c.now == nil || c.now[i] == word(id, 0)) && c.next.Always(i, id)
+	return id, (c.now == nil || c.now.at(i) == word(id, 0)) && c.next.Always(i, id)
 }
 
 func (c *content) slot(i int) ring.Slot {
@@ -326,7 +360,7 @@ type movedSlot struct {
 
 // change encodes the slots that differ from those in place.
 func (p *Plan) change(c content) {
-	now, n := p.rings.words(p.Ring), min(runtime.GOMAXPROCS(0), 1+c.size/1024) // a goroutine for fewer slots costs more
+	now, n := p.rings.shared.find(p.Ring).words, min(runtime.GOMAXPROCS(0), 1+c.size/1024) // a goroutine for fewer slots costs more
 	p.moved = slices.Grow(p.moved[:0], n)[:n]
 	var all sync.WaitGroup
 	for i := range n {

@@ -2,6 +2,7 @@ package ringmap
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"testing"
@@ -18,7 +19,7 @@ const testSize = 251
 
 // testRings are rings in memory of this process only.
 func testRings(slots, chains uint32) *Rings {
-	r := &Rings{builder: ring.NewBuilder(1 << 16), shared: newSharing()}
+	r := &Rings{builder: ring.NewBuilder(1 << 16), shared: newSharing(), wide: math.MaxUint32}
 	r.grace = r.Wake
 	r.memory = memory{spec: &ebpf.MapSpec{MaxEntries: slots}, segments: []*segment{{words: make([]uint64, slots), Extents: alloc.NewExtents(slots)}}}
 	r.chains = newChainTable(chains, func() error { r.chains.numbers.Wake(); return nil })
@@ -153,14 +154,14 @@ func TestListedRings(t *testing.T) {
 			t.Fatal(err)
 		}
 		apply(t, &first)
-		got := fmt.Sprint(r.words(first.Ring))
+		got := fmt.Sprint(r.shared.find(first.Ring).words)
 		q.EntryStays, q.Before, q.Members = true, Existing{first.Ring, q.Members, true}, testMembers(2, 3)
 		next, err := r.Lay(q, &Scratch{})
 		if err != nil || !next.InPlace() {
 			t.Fatalf("in place: %v, %v", next.InPlace(), err)
 		}
 		apply(t, &next)
-		if got += fmt.Sprint(" then ", r.words(next.Ring)); got != want {
+		if got += fmt.Sprint(" then ", r.shared.find(next.Ring).words); got != want {
 			t.Errorf("scheduler %d: %s, want %s", scheduler, got, want)
 		}
 	}

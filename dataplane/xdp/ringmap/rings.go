@@ -25,15 +25,17 @@ type Rings struct {
 	maps    *bpf.BalancerMaps
 	builder *ring.Builder
 	grace   func() error // waits, and calls Wake
+	wide    uint32       // how many words the rings have before further ones are narrow
 }
 
 // cachedSlots is how many slots of the ring builder's tables are cached for the next rings.
 const cachedSlots = 1 << 21
 
 // New returns rings that are not read yet. segment is the spec of a part of the memory. grace
-// waits until no packet can still use what was released, and calls Wake.
-func New(maps *bpf.BalancerMaps, segment *ebpf.MapSpec, grace func() error) *Rings {
-	return &Rings{memory: memory{outer: maps.Rings, spec: segment}, shared: newSharing(), maps: maps, builder: ring.NewBuilder(cachedSlots), grace: grace}
+// waits until no packet can still use what was released, and calls Wake. Beyond wide words of
+// 8 bytes, further rings are narrow.
+func New(maps *bpf.BalancerMaps, segment *ebpf.MapSpec, wide uint32, grace func() error) *Rings {
+	return &Rings{memory: memory{outer: maps.Rings, spec: segment}, shared: newSharing(), maps: maps, builder: ring.NewBuilder(cachedSlots), wide: wide, grace: grace}
 }
 
 // Ring is a frontend's ring: its entry says where it is, and what its slots contain.
@@ -42,8 +44,13 @@ type Ring struct {
 	Protocol service.Protocol
 }
 
-func (r Ring) place() place {
-	return place{r.Entry.Segment, alloc.Extent{First: r.Entry.Slot, N: r.Entry.Slots}}
+func (r Ring) narrow() bool { return r.Entry.Scheduler&narrowBit != 0 }
+
+// Locate returns an entry with the location of this ring.
+func (r Ring) Locate(e bpf.BalancerFrontend) bpf.BalancerFrontend {
+	e.Segment, e.Slot, e.Slots = r.Entry.Segment, r.Entry.Slot, r.Entry.Slots
+	e.Scheduler = e.Scheduler&^narrowBit | r.Entry.Scheduler&narrowBit
+	return e
 }
 
 func (r Ring) chained() bool { return entry.HasChains(r.Entry) && !entry.HasWeights(r.Entry) }
@@ -65,17 +72,19 @@ func (r *Rings) Close() error {
 // Mark records a ring found in the kernel, which several frontends may share, and reports
 // whether its place existed and no other ring overlaps it.
 func (r *Rings) Mark(found Ring) bool {
-	p := found.place()
-	if one := r.shared.at[p]; one != nil {
+	if found.Entry.Slots == 0 {
+		return true
+	}
+	if one := r.shared.find(found); one != nil {
 		one.frontends++
 		return true
 	}
-	if !r.memory.mark(p) {
+	s := slotsOf(found, r.memory.from(found.location()))
+	p := place{found.Entry.Segment, alloc.Extent{First: found.Entry.Slot, N: s.memory()}}
+	if s.len() == 0 || !r.memory.mark(p) {
 		return false
 	}
-	if p.N > 0 {
-		r.shared.add(p, r.shared.unknown(), found.chained())
-	}
+	r.shared.add(&stored{place: p, slots: s, from: r.shared.unknown(), chained: found.chained()})
 	return true
 }
 
@@ -93,14 +102,15 @@ func (r *Rings) Usage() (segments int, slots uint32) { return r.memory.usage() }
 func (r *Rings) Learn(rings []Ring, server func(netip.AddrPort) ring.ID) error {
 	r.chains = newChainTable(r.maps.Chains.MaxEntries()-1, r.grace)
 	var named []uint32
-	read := map[place]bool{}
+	read := map[*stored]bool{}
 	for _, one := range rings {
-		if !one.chained() || read[one.place()] {
+		found := r.shared.find(one)
+		if !one.chained() || found == nil || read[found] {
 			continue
 		}
-		read[one.place()] = true
-		for _, w := range r.words(one) {
-			if n := chainOf(w); r.chains.learn(n) {
+		read[found] = true
+		for i := range found.len() {
+			if n := chainOf(found.at(i)); r.chains.learn(n) {
 				named = append(named, n)
 			}
 		}
@@ -148,7 +158,7 @@ func (r *Rings) take(n uint32) (place, error) {
 // wait for packets in flight many times. Members need no numbers.
 func (r *Rings) Reserve(rings []Request) error {
 	var sizes []uint32
-	seen := map[origin]bool{}
+	seen, words := map[origin]bool{}, r.shared.words
 	for i := range rings {
 		q := &rings[i]
 		from, shares := r.origin(q)
@@ -158,7 +168,11 @@ func (r *Rings) Reserve(rings []Request) error {
 			}
 			seen[from] = true
 		}
-		sizes = append(sizes, q.Entry.RingSize)
+		n := q.Entry.RingSize
+		if words+n > r.wide {
+			n = min(n, uint32(narrowWords(int(n))+2*len(q.Members)))
+		}
+		sizes, words = append(sizes, n), words+n
 	}
 	if n := r.memory.lacking(sizes); n > 0 {
 		return r.memory.grow(n)
@@ -175,11 +189,17 @@ func (r *Rings) Wake() error {
 	return r.memory.wake()
 }
 
-// words returns a ring as it is in the kernel, nil if it does not exist.
-func (r *Rings) words(of Ring) []uint64 { return r.memory.at(of.place()) }
-
 // InKernel reports whether the program finds a ring where this process has it.
-func (r *Rings) InKernel(of Ring) (bool, error) { return r.memory.has(of.place()) }
+func (r *Rings) InKernel(of Ring) (bool, error) {
+	if of.Entry.Slots == 0 {
+		return true, nil
+	}
+	one := r.shared.find(of)
+	if one == nil {
+		return false, nil
+	}
+	return r.memory.has(one.place)
+}
 
 // Slots returns a ring from the kernel, nil for a scheduler whose next ring does not depend on
 // it.
@@ -187,12 +207,15 @@ func (r *Rings) Slots(of Ring) []ring.Slot {
 	if !entry.HasHistory(of.Entry) {
 		return nil
 	}
-	words := r.words(of)
-	slots := make([]ring.Slot, len(words))
-	for i, w := range words {
-		slots[i] = r.slotOf(w, of.chained())
+	one := r.shared.find(of)
+	if one == nil {
+		return []ring.Slot{}
 	}
-	return slots
+	all := make([]ring.Slot, one.len())
+	for i := range all {
+		all[i] = r.slotOf(one.at(i), of.chained())
+	}
+	return all
 }
 
 // slotOf decodes a word of a ring.

@@ -16,24 +16,31 @@ import (
 type origin [sha256.Size]byte
 
 // stored is a ring in the kernel, with the frontends that have it. Only the ring of a single
-// frontend changes in place.
+// frontend changes in place, unless it is narrow.
 type stored struct {
 	place
+	slots
 	from      origin
 	frontends int
 	chained   bool
 }
 
+// location is where a ring begins.
+type location struct{ segment, first uint32 }
+
+func (r Ring) location() location { return location{r.Entry.Segment, r.Entry.Slot} }
+
 // sharing finds the stored rings.
 type sharing struct {
-	at     map[place]*stored
+	at     map[location]*stored
 	from   map[origin]*stored
+	words  uint32 // how many all of them have
 	nobody uint64 // how many origins are not those of any request
 	input  []byte // memory for origin
 }
 
 func newSharing() sharing {
-	return sharing{at: map[place]*stored{}, from: map[origin]*stored{}}
+	return sharing{at: map[location]*stored{}, from: map[origin]*stored{}}
 }
 
 // unknown returns an origin that no other ring has.
@@ -44,9 +51,19 @@ func (s *sharing) unknown() (from origin) {
 }
 
 // add records a ring of one frontend.
-func (s *sharing) add(p place, from origin, chained bool) {
-	one := &stored{place: p, from: from, frontends: 1, chained: chained}
-	s.at[p], s.from[from] = one, one
+func (s *sharing) add(one *stored) {
+	one.frontends = 1
+	s.words += one.N
+	s.at[location{one.segment, one.First}], s.from[one.from] = one, one
+}
+
+// find returns a frontend's ring, nil without one.
+func (s *sharing) find(of Ring) *stored {
+	one := s.at[of.location()]
+	if of.Entry.Slots == 0 || one == nil || one.n != int(of.Entry.Slots) || one.narrow() != of.narrow() {
+		return nil
+	}
+	return one
 }
 
 // changes records that a ring has another content.
@@ -56,14 +73,15 @@ func (s *sharing) changes(one *stored, from origin) {
 }
 
 // leave records that a frontend no longer has a ring, and reports whether no other has it.
-func (s *sharing) leave(p place) (one *stored, last bool) {
-	if one = s.at[p]; one == nil {
+func (s *sharing) leave(of Ring) (one *stored, last bool) {
+	if one = s.find(of); one == nil {
 		return nil, false
 	}
 	if one.frontends--; one.frontends > 0 {
 		return one, false
 	}
-	delete(s.at, p)
+	s.words -= one.N
+	delete(s.at, of.location())
 	if s.from[one.from] == one {
 		delete(s.from, one.from)
 	}
@@ -75,7 +93,7 @@ func (r *Rings) origin(q *Request) (from origin, ok bool) {
 	if q.Past != nil || !entry.HasHistory(q.Entry) {
 		return r.shared.unknown(), false
 	}
-	before := r.shared.at[q.Before.place()]
+	before := r.shared.find(q.Before.Ring)
 	if before != nil && r.follows(q) && r.sameContent(q) {
 		return before.from, true
 	}

@@ -1,6 +1,7 @@
 package ringmap
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -52,10 +53,10 @@ func (s *sharer) remove(r *Rings) {
 
 // distinct returns how many rings the frontends have.
 func distinct(all []sharer) int {
-	places := map[place]bool{}
+	places := map[location]bool{}
 	for _, s := range all {
 		if s.slots != nil {
-			places[s.has.place()] = true
+			places[s.has.location()] = true
 		}
 	}
 	return len(places)
@@ -70,7 +71,7 @@ func TestFrontendsShareARing(t *testing.T) {
 		for i := range all {
 			all[i].set(t, r, true, testMembers(weights...))
 			want := 2
-			if all[len(all)-1].has.place() == all[0].has.place() || all[len(all)-1].slots == nil {
+			if all[len(all)-1].has.location() == all[0].has.location() || all[len(all)-1].slots == nil {
 				want = 1
 			}
 			if n := distinct(all); n != want {
@@ -82,12 +83,12 @@ func TestFrontendsShareARing(t *testing.T) {
 		}
 		must(t, r.Wake())
 	}
-	alone := all[0].has.place()
+	alone := all[0].has.location()
 	for i := range all[1:] {
 		all[1+i].remove(r)
 	}
 	all[0].set(t, r, true, testMembers(1, 1, 1))
-	if all[0].has.place() != alone {
+	if all[0].has.location() != alone {
 		t.Error("the ring of a single frontend did not change in place")
 	}
 	all[0].remove(r)
@@ -119,9 +120,16 @@ func randomMembers(rng *rand.Rand, sets int) []ring.Member {
 // Whatever frontends come, change and go, also over restarts: each has the slots that it would
 // have alone, and chains and memory are those of the distinct rings.
 func TestSharedRingsAreThoseOfEachAlone(t *testing.T) {
+	for name, wide := range map[string]uint32{"wide": math.MaxUint32, "narrow": 0, "both": 3 * testSize} {
+		t.Run(name, func(t *testing.T) { sharedRingsAreThoseOfEachAlone(t, wide) })
+	}
+}
+
+func sharedRingsAreThoseOfEachAlone(t *testing.T, wide uint32) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	const n = 12
 	r := testRings((n+2)*testSize, 2000)
+	r.wide = wide
 	all := make([]sharer, n)
 	shared := 0
 	for step := range 3000 {
@@ -143,6 +151,9 @@ func TestSharedRingsAreThoseOfEachAlone(t *testing.T) {
 	if shared < 3000 {
 		t.Errorf("%d times a frontend shared a ring", shared)
 	}
+	if each := int(r.shared.words) / len(r.shared.at); wide == 0 && each > testSize/3 || wide == math.MaxUint32 && each != testSize {
+		t.Errorf("rings have %d words", each)
+	}
 }
 
 // restart reads the memory again, as another process does.
@@ -159,7 +170,7 @@ func restart(r *Rings, all []sharer) {
 func checkSharers(t *testing.T, r *Rings, all []sharer, step int) {
 	t.Helper()
 	uses := map[uint32]uint32{}
-	seen := map[place]bool{}
+	seen, words := map[*stored]bool{}, uint32(0)
 	for i, s := range all {
 		if s.slots == nil {
 			continue
@@ -167,11 +178,14 @@ func checkSharers(t *testing.T, r *Rings, all []sharer, step int) {
 		if !slices.Equal(r.Slots(s.has.Ring), s.slots) {
 			t.Fatalf("step %d: frontend %d has other slots", step, i)
 		}
-		if p := s.has.place(); !seen[p] {
-			seen[p] = true
-			for _, w := range r.words(s.has.Ring) {
-				uses[chainOf(w)]++
-			}
+		one := r.shared.find(s.has.Ring)
+		if seen[one] {
+			continue
+		}
+		seen[one] = true
+		words += one.N
+		for i := range one.len() {
+			uses[chainOf(one.at(i))]++
 		}
 	}
 	delete(uses, 0)
@@ -180,7 +194,7 @@ func checkSharers(t *testing.T, r *Rings, all []sharer, step int) {
 			t.Fatalf("step %d: chain %d has %d slots, want %d", step, n, r.chains.slots[n], want)
 		}
 	}
-	if _, slots := r.Usage(); slots != uint32(len(seen)*testSize) || len(r.shared.at) != len(seen) {
-		t.Fatalf("step %d: %d slots and %d rings, want %d rings", step, slots, len(r.shared.at), len(seen))
+	if _, taken := r.Usage(); taken != words || r.shared.words != words || len(r.shared.at) != len(seen) {
+		t.Fatalf("step %d: %d words and %d rings, want %d and %d", step, taken, len(r.shared.at), words, len(seen))
 	}
 }

@@ -94,7 +94,7 @@ func (s scenario) frontend(i int, survival service.Survival, without int) desire
 
 // The tables that the load balancer's packets read: of VIPs and backends, and of flows.
 var (
-	tablesOfVIPs  = []string{"frontends", "frontend_counts", "vip_bits", "rings", "older_owners", "chains", "servers", "server_cpu", "members"}
+	tablesOfVIPs  = []string{"frontends-2", "frontend_counts", "vip_bits", "rings", "older_owners", "chains", "servers", "server_cpu", "members"}
 	tablesOfFlows = []string{"flows", "flow_data", "flow_back", "connections"}
 )
 

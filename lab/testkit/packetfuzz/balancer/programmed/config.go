@@ -37,12 +37,16 @@ type Frontend struct {
 	Entry       []byte // in the map, with its key
 	Key         []byte
 	ring        []byte // its slots
+	list        []byte // of a narrow ring
 	Slots       uint32
 	Limits      limits
 	Pressure    Pressure
 	InRange     int // its index in port_ranges; -1 if it has its own entry
 	first, last uint16
 }
+
+// narrow is the bit of an entry's scheduler for a narrow ring (bpf/balancer/maps.h).
+const narrow = 16
 
 // Server is a backend by its ID.
 type Server struct {
@@ -226,7 +230,9 @@ func (r *Reader) describe(m *Frontend) error {
 			return err
 		}
 		at := 8 * U32(m.Entry, l.At("slot"))
-		m.ring = segment[at : at+8*m.Slots]
+		if m.ring = segment[at:]; m.Entry[l.At("scheduler")]&narrow != 0 {
+			m.list = segment[at+(m.Slots+7)/8*8:]
+		}
 	}
 	b, err := r.maps["guard_limits"].LookupBytes(m.Id)
 	if err != nil || b == nil {
@@ -349,6 +355,10 @@ func (c *Config) Exact(t *wire.Tuple) *Frontend { return c.byPort[vipPort{t.Dst,
 // Slot returns the owner of a slot, and the chain of backends that may have its older
 // flows.
 func (f *Frontend) Slot(i uint32) (first, chain uint32) {
+	if f.list != nil {
+		at := 8 * int(f.ring[i])
+		return U32(f.list, at), U32(f.list, at+4)
+	}
 	return U32(f.ring, int(8*i)), U32(f.ring, int(8*i)+4)
 }
 
