@@ -9,7 +9,7 @@ import (
 )
 
 // A narrow ring has the words from which it was packed, also if it is found in memory with
-// something behind it. With too many different words, or without a gain, there is none.
+// something behind it. Words with too many different values, or that gain nothing, are not packed.
 func TestPack(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for _, c := range []struct {
