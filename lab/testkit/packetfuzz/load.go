@@ -143,10 +143,11 @@ func addLiveMap(maps map[string]*ebpf.Map, id ebpf.MapID) error {
 	if err != nil {
 		return err
 	}
-	if maps[info.Name] != nil {
+	name := strings.TrimRight(info.Name, "23456789") // the version of its layout
+	if maps[name] != nil {
 		return m.Close()
 	}
-	maps[info.Name] = m
+	maps[name] = m
 	if info.Type != ebpf.ProgramArray {
 		return nil
 	}
