@@ -88,7 +88,7 @@ func openPlane() (*xdp.DataPlane, error) {
 		Interfaces: []string{"eth0", "eth1"}, PinDir: "/sys/fs/bpf/fuzz-balancer",
 		SourceV4: netip.AddrFrom4([4]byte(addresses.Own4[12:])), SourceV6: netip.AddrFrom16(addresses.Own6),
 		MaxFrontends: 512, MaxBackends: 2048, MaxFlows: maxFlows,
-		WideRings: 1 << 15, // some are narrow
+		WideRings: 1 << 12, // some are narrow
 	})
 }
 
