@@ -178,8 +178,16 @@ func Invalid(err error) error {
 
 // Resolve validates a configuration and looks up what it omits. It reports all errors
 // together.
-func (a Agent) Resolve() (*Resolved, error) {
-	r, p := &Resolved{Agent: a}, &parser{}
+func (a Agent) Resolve() (*Resolved, error) { return a.resolve(&parser{}) }
+
+// Validate returns all errors of a configuration except those that depend on its machine.
+func (a Agent) Validate() error {
+	_, err := a.resolve(&parser{offline: true})
+	return err
+}
+
+func (a Agent) resolve(p *parser) (*Resolved, error) {
+	r := &Resolved{Agent: a}
 	r.resolveSource(p)
 	for _, role := range a.Roles {
 		switch Role(role) {
@@ -263,6 +271,7 @@ func (r *Resolved) resolveNodeKey(p *parser) {
 		p.refuse("node-key-file", "requires --role balancer or dsr")
 	case r.Balancer && r.DataPlane == "ipvs":
 		p.refuse("node-key-file", "IPVS cannot add authentication tags to packets: omit it, or use --dataplane xdp")
+	case p.offline:
 	default:
 		keys, err := nodekey.Read(r.NodeKeyFile)
 		if err != nil {
@@ -274,7 +283,11 @@ func (r *Resolved) resolveNodeKey(p *parser) {
 
 // resolveSource validates where the Services come from.
 func (r *Resolved) resolveSource(p *parser) {
-	info, err := os.Stat(r.Services)
+	var info os.FileInfo
+	err := os.ErrNotExist
+	if !p.offline {
+		info, err = os.Stat(r.Services)
+	}
 	switch {
 	case r.Kubeconfig != "" && !r.Agent.Kubernetes:
 		p.refuse("kubeconfig", "requires --kubernetes")
@@ -306,6 +319,9 @@ func (r *Resolved) resolveAddresses(p *parser) {
 		return
 	}
 	for i, name := range r.Interfaces {
+		if p.offline {
+			break
+		}
 		iface, err := net.InterfaceByName(name)
 		if err != nil {
 			p.refuse("interface", "interface %s does not exist (%s)", name, interfaceNames())
@@ -337,7 +353,7 @@ func (r *Resolved) resolveBGP(p *parser) {
 	if text := r.Agent.RouterID; text != "" {
 		r.RouterID = p.routerID(text)
 	}
-	if len(r.Agent.Peers) > 0 && !r.RouterID.IsValid() {
+	if len(r.Agent.Peers) > 0 && !r.RouterID.IsValid() && !p.offline {
 		p.refuse("router-id", "required, because the interface has no IPv4 address: set one that is unique among the BGP speakers")
 	}
 	r.Peers = p.peers(r.Agent.Peers, p.as(r.AS))

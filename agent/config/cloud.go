@@ -71,10 +71,10 @@ func (c Cloud) ShownURL() bool {
 // CheckName validates the name of the cloud.
 func (c Cloud) CheckName() error {
 	if c.Cloud != "" && !slices.Contains(Clouds, c.Cloud) {
-		return invalid{fmt.Errorf("--cloud: %q is not one of %s", c.Cloud, list(Clouds))}
+		return invalid{&FlagError{"cloud", fmt.Sprintf("%q is not one of %s", c.Cloud, list(Clouds))}}
 	}
 	if c.Cloud == "" && (len(c.RouteTables) > 0 || c.AddressesVPC != "" || c.Project != "" || c.Network != "" || c.WebhookURL != "" || c.WebhookURLFile != "" || c.WebhookSecretFile != "") {
-		return invalid{errors.New("--cloud: name the one whose settings are given: " + list(Clouds))}
+		return invalid{&FlagError{"cloud", "name the one whose settings are given: " + list(Clouds)}}
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func (r *Resolved) resolveLayer2(p *parser) {
 			p.refuse("l2-interfaces", "packets for the VIPs arrive on %s: add it to --interface, too (now %s)", name, strings.Join(r.Interfaces, ", "))
 		}
 	}
-	if file := l.PasswordFile; file != "" {
+	if file := l.PasswordFile; file != "" && !p.offline {
 		var err error
 		if r.Layer2.Password, err = ReadPassword(file); err != nil {
 			p.refuse("l2-password-file", "%v", err)
@@ -49,7 +49,9 @@ func (r *Resolved) resolveLayer2(p *parser) {
 			r.Layer2.Members = append(r.Layer2.Members, a)
 		}
 	}
-	r.Layer2.Self = p.self(r)
+	if !p.offline {
+		r.Layer2.Self = p.self(r)
+	}
 }
 
 // self returns the address of this node among the members or, if none are configured, the

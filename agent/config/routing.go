@@ -168,10 +168,36 @@ func (p *parser) protocols(flag string, texts []string) []uint8 {
 }
 
 // parser parses texts and collects errors.
-type parser struct{ errs []error }
+// parser collects errors. offline leaves out what depends on the machine: its interfaces,
+// and the files that settings name.
+type parser struct {
+	errs    []error
+	offline bool
+}
+
+// FlagError is what is wrong with a flag.
+type FlagError struct{ Flag, Message string }
+
+func (e *FlagError) Error() string { return "--" + e.Flag + ": " + e.Message }
+
+// FlagErrors returns the flags that an error of this package names.
+func FlagErrors(err error) (all []*FlagError) {
+	var one *FlagError
+	if wrapped, ok := err.(invalid); ok {
+		err = wrapped.error
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			all = append(all, FlagErrors(e)...)
+		}
+	} else if errors.As(err, &one) {
+		all = append(all, one)
+	}
+	return all
+}
 
 func (p *parser) refuse(flag, format string, args ...any) {
-	p.errs = append(p.errs, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
+	p.errs = append(p.errs, &FlagError{flag, fmt.Sprintf(format, args...)})
 }
 
 func (p *parser) err() error {
@@ -262,7 +288,7 @@ func (p *parser) peers(texts []string, as uint32) []Peer {
 
 // password reads a password file; no file means no password.
 func (p *parser) password(file string) string {
-	if file == "" {
+	if file == "" || p.offline {
 		return ""
 	}
 	password, err := ReadPassword(file)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/agent/check"
 	"github.com/fairlead/fairlead/cmd/internal/cli"
 	"github.com/fairlead/fairlead/cmd/internal/clitest"
 	"github.com/fairlead/fairlead/core/service"
@@ -127,6 +128,58 @@ func TestManifestsInThePagesAreRight(t *testing.T) {
 	}
 	if wrong := "apiVersion: v1\nkind: Servcie\n"; checkManifest(wrong) == nil || checkBalancers(wrong) == nil {
 		t.Error("a wrong manifest passes")
+	}
+}
+
+// TestManifestsInThePagesPassCheck runs `fairlead check` on every manifest of the pages and of
+// the example scenarios.
+func TestManifestsInThePagesPassCheck(t *testing.T) {
+	dir, checked := t.TempDir(), 0
+	run := func(where, text string) {
+		checked++
+		file := filepath.Join(dir, "page.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"check", file}
+		if !strings.Contains(text, "kind: EndpointSlice") {
+			args = append(args, "--kubernetes")
+		}
+		var out strings.Builder
+		root := newRootCommand()
+		root.SetOut(&out)
+		root.SetErr(&out)
+		if code := cli.Run(t.Context(), root, args); code != cli.ExitGood || out.Len() > 0 {
+			t.Errorf("%s: exit code %d\n%s", where, code, &out)
+		}
+	}
+	for page, text := range clitest.Pages(t) {
+		for _, s := range clitest.Snippets(text) {
+			if s.Language == "yaml" && strings.Contains(s.Text, "apiVersion:") && !strings.Contains(s.Text, "fairlead.io/balancers:") {
+				run(fmt.Sprintf("%s:%d", page, s.Line), s.Text)
+			}
+		}
+	}
+	examples, _ := filepath.Glob(filepath.Join(clitest.Repository, "docs/scenarios/demo/*.yaml"))
+	for _, path := range examples {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(path, string(text))
+	}
+	if checked < 10 {
+		t.Errorf("only %d manifests", checked)
+	}
+}
+
+// TestCheckPageIsWhole checks that the page lists every rule.
+func TestCheckPageIsWhole(t *testing.T) {
+	page := clitest.Pages(t)["docs/check.md"]
+	for _, r := range check.Rules {
+		if !strings.Contains(page, "| `"+string(r)+"` |") {
+			t.Errorf("docs/check.md has no row for %s", r)
+		}
 	}
 }
 

@@ -29,6 +29,7 @@ connection.`)
 		newCaptureCommand(),
 		newDoctorCommand(),
 		newImportCommand(),
+		newCheckCommand(),
 	)
 	groupDaemonFlags(root)
 	return root

@@ -9,6 +9,9 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
+// Check returns why IPVS cannot serve a frontend, or nil. It needs no kernel.
+func Check(f desired.Frontend) error { return Config{}.check(f) }
+
 // check rejects configuration that IPVS does not support, and names the fix.
 func (c Config) check(f desired.Frontend) error {
 	if len(f.Backends) == 0 {

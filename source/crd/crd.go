@@ -74,3 +74,10 @@ func selector(field string, s *metav1.LabelSelector) (labels.Selector, error) {
 func matches(s labels.Selector, of map[string]string) bool {
 	return s == nil || s.Matches(labels.Set(of))
 }
+
+// Selects reports whether a selector selects an object with these labels. An invalid one
+// selects none.
+func Selects(s *metav1.LabelSelector, labels map[string]string) bool {
+	made, err := selector("", s)
+	return err == nil && matches(made, labels)
+}

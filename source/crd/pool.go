@@ -66,3 +66,6 @@ func (p Pool) Barred(namespace string, ofNamespace, ofService map[string]string)
 	}
 	return ""
 }
+
+// ByNamespaceLabels reports whether Barred depends on the labels of the namespace.
+func (p Pool) ByNamespaceLabels() bool { return p.ofNamespace != nil }

@@ -39,9 +39,11 @@ const (
 // folder is the content of a directory of manifests at the last check, file by file, and
 // what of it is in force.
 type folder struct {
-	dir    string
-	files  map[string]*file
-	joiner joiner
+	dir string
+	// cluster means that the manifests are for a cluster, not for a directory of an agent.
+	cluster bool
+	files   map[string]*file
+	joiner  joiner
 	// saved is the state that outlives the agent.
 	saved saved
 	// inUse are the files whose objects were last in use.
@@ -66,6 +68,7 @@ func newFolder(dir string) *folder { return &folder{dir: dir, files: map[string]
 
 // file is one file: its objects in force and the problems of its current text.
 type file struct {
+	cluster  bool // as of the folder
 	objects  []*object.Object
 	problems []problem.Problem
 	// refused are the objects of the current text that are rejected.
@@ -149,7 +152,7 @@ func (d *folder) lookAtFiles(names map[string]bool, now time.Time) []seen {
 	for name := range names {
 		f := d.files[name]
 		if f == nil {
-			f = &file{}
+			f = &file{cluster: d.cluster}
 			d.files[name] = f
 			d.changed = now
 		}
@@ -275,7 +278,7 @@ func (f *file) look(path, name string, now time.Time, restore func()) (changed b
 		return changed, 0
 	}
 	if f.waiting == nil || sum != f.waitingSum {
-		f.waiting, f.waitingText, f.waitingSum, f.since = parseFile(name, text), text, sum, now
+		f.waiting, f.waitingText, f.waitingSum, f.since = parse(name, text, f.cluster), text, sum, now
 	}
 	whole := f.taken == nil || !os.SameFile(f.taken, info)
 	if restore == nil && !(whole && f.harmless(f.waiting)) && now.Sub(f.since) < settle {

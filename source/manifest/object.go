@@ -27,7 +27,7 @@ var apiVersions = func() map[string]string {
 	all := map[string]string{"List": "v1"}
 	for kind, version := range map[string]string{
 		object.KindService: "v1", object.KindSlice: "discovery.k8s.io/v1", object.KindPod: "v1", kindSecret: "v1",
-		kindPeer: ownVersion, kindAdvertisement: ownVersion, kindPool: ownVersion,
+		kindPeer: ownVersion, kindAdvertisement: ownVersion, kindPool: ownVersion, kindNetwork: ownVersion, kindLease: ownVersion,
 	} {
 		all[kind], all[kind+"List"] = version, version
 	}
@@ -59,12 +59,15 @@ type parsed struct {
 func (p *parsed) incomplete() bool { return p.broken || p.cut || len(p.refused) > 0 }
 
 // parseFile parses the text of a file. It is pure and accepts any text.
-func parseFile(name string, text []byte) *parsed {
+func parseFile(name string, text []byte) *parsed { return parse(name, text, false) }
+
+// parse is parseFile, also for manifests of a cluster.
+func parse(name string, text []byte, cluster bool) *parsed {
 	docs, bad := yamltree.Parse(name, text)
 	if bad != nil {
 		return &parsed{broken: true, problems: []problem.Problem{{Where: where(name, bad.Line), Message: bad.Message}}}
 	}
-	r := &reader{file: name, dec: newDecoder(text), at: map[object.Key]int{}}
+	r := &reader{file: name, cluster: cluster, dec: newDecoder(text), at: map[object.Key]int{}}
 	for _, doc := range docs {
 		before := len(r.refused)
 		r.object(doc, "", 0)
@@ -77,8 +80,10 @@ func parseFile(name string, text []byte) *parsed {
 type reader struct {
 	parsed
 	file string
-	dec  *decoder
-	at   map[object.Key]int // index in objects
+	// cluster means that the objects are for a cluster.
+	cluster bool
+	dec     *decoder
+	at      map[object.Key]int // index in objects
 }
 
 // refuse records why an object is rejected.
@@ -113,7 +118,8 @@ func (r *reader) object(n *yaml.Node, kind string, depth int) {
 		r.refuse(k, located{"", fmt.Sprintf("want an object with apiVersion and kind, got %s", yamltree.Got(n)), n.Line})
 	case k.Kind == "":
 		r.refuse(k, located{"kind", "is missing; want " + strings.Join(kinds, ", "), n.Line})
-	case want == "":
+	case r.cluster && isForeign(k.Kind, version):
+	case want == "" || !r.cluster && slices.Contains(clusterKinds, k.Kind):
 		r.otherKind(n, k)
 	case version != want && (kind == "" || version != ""):
 		r.refuse(k, located{"apiVersion", fmt.Sprintf("%s is read as %q, got %q", k.Kind, want, version), lineOf(n, "apiVersion")})
@@ -186,7 +192,7 @@ func (r *reader) single(n *yaml.Node, k object.Key) {
 	case object.KindService:
 		var s corev1.Service
 		if faults = r.dec.decode(n, &s); len(faults) == 0 {
-			o, fs = object.ReadService(&s, at)
+			o, fs = r.service(&s, at)
 			fs = append(checkMeta(&s.ObjectMeta, validation.IsDNS1123Label), fs...)
 		}
 	case object.KindSlice:

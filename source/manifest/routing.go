@@ -28,7 +28,7 @@ const (
 
 // scoped removes the namespace from the key of a cluster-scoped object.
 func scoped(k object.Key) object.Key {
-	if k.Kind == kindPeer || k.Kind == kindAdvertisement || k.Kind == kindPool {
+	if k.Kind == kindPeer || k.Kind == kindAdvertisement || k.Kind == kindPool || k.Kind == kindNetwork {
 		k.Namespace = ""
 	}
 	return k
@@ -55,7 +55,10 @@ func (r *reader) routing(n *yaml.Node, k object.Key, at object.Origin) (o *objec
 	case kindAdvertisement:
 		a := &v1alpha1.Advertisement{}
 		if faults = r.dec.decode(n, a); len(faults) == 0 {
-			o, fs = object.Other(k, &a.ObjectMeta, at, a), append(faultsOf(&a.ObjectMeta, crd.ValidateAdvertisement(a)), notHere(a.Spec.Addresses)...)
+			o, fs = object.Other(k, &a.ObjectMeta, at, a), faultsOf(&a.ObjectMeta, crd.ValidateAdvertisement(a))
+			if !r.cluster {
+				fs = append(fs, notHere(a.Spec.Addresses)...)
+			}
 		}
 	case kindPool:
 		p := &v1alpha1.AddressPool{}
@@ -63,6 +66,8 @@ func (r *reader) routing(n *yaml.Node, k object.Key, at object.Origin) (o *objec
 			_, err := crd.ParsePool(p)
 			o, fs = object.Other(k, &p.ObjectMeta, at, p), faultsOf(&p.ObjectMeta, err)
 		}
+	case kindNetwork, kindLease:
+		return r.network(n, k, at)
 	case kindSecret:
 		s := &secretText{}
 		if faults = r.dec.decode(n, s); len(faults) == 0 {

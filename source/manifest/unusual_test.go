@@ -141,7 +141,7 @@ func TestUnusual(t *testing.T) {
 		"Endpoints": {"f.yaml", strings.SplitAfter(unusual, "---\n")[0] + "apiVersion: v1\nkind: Endpoints\nmetadata: {name: web}\nsubsets: []\n",
 			alone + "! f.yaml:14: Endpoints default/web: kind: kind Endpoints is not read here; want EndpointSlices (discovery.k8s.io/v1)\n"},
 		"a network": {"f.yaml", "apiVersion: fairlead.io/v1alpha1\nkind: VirtualNetwork\nmetadata: {name: a}\n",
-			"! f.yaml:2: VirtualNetwork default/a: kind: kind VirtualNetwork is not read here; networks are for fairlead vdn apply\n"},
+			"! f.yaml:2: VirtualNetwork a: kind: kind VirtualNetwork is not read here; networks are for fairlead vdn apply\n"},
 		"name": {"f.yaml", change("name: web\n", "name: Web\n"),
 			"! f.yaml:4: Service default/Web: metadata.name: \"Web\" is not a valid name: a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character\n"},
 		"empty class": {"f.yaml", change("type: LoadBalancer\n", "type: LoadBalancer\n  loadBalancerClass: \"\"\n"),

@@ -284,6 +284,7 @@ var modelFields = map[string]string{
 	"health.host": annotation(AnnotationHealthCheckHost), "health.port": annotation(AnnotationHealthCheckPort),
 	"health.interval": annotation(AnnotationHealthCheckInterval), "health.timeout": annotation(AnnotationHealthCheckTimeout),
 	"health.rise": annotation(AnnotationHealthCheckHealthyThreshold), "health.fall": annotation(AnnotationHealthCheckUnhealthyThreshold),
-	"prefixes": annotation(AnnotationAdvertisePrefixes), "deny": annotation(AnnotationDenySourceRanges),
+	"health.drain": annotation(AnnotationHealthCheckDrainTimeout),
+	"prefixes":     annotation(AnnotationAdvertisePrefixes), "deny": annotation(AnnotationDenySourceRanges),
 	"allow": "spec.loadBalancerSourceRanges", "affinity": "spec.sessionAffinity",
 }

@@ -45,12 +45,22 @@ func ReadAsk(s *corev1.Service) (Ask, error) {
 	for _, f := range append(faults, more...) {
 		errs = append(errs, fmt.Errorf("%s: %s", f.Field, f.Message))
 	}
-	ask := Ask{Addresses: set.addresses, Pools: set.pools, SharingKey: set.sharingKey}
+	return askOf(&set, set.addresses, ports), errors.Join(errs...)
+}
+
+func askOf(set *settings, addresses []netip.Addr, ports []listenerPort) Ask {
+	ask := Ask{Addresses: addresses, Pools: set.pools, SharingKey: set.sharingKey}
 	for _, p := range ports {
 		ask.Ports = append(ask.Ports, service.Key{Port: p.number, Last: cmp.Or(p.last, p.number), Protocol: p.protocol})
 	}
-	return ask, errors.Join(errs...)
+	return ask
 }
+
+// Ask returns what a Service that is ours requests, with the addresses that it has.
+func (o *Object) Ask() Ask { return o.service.ask }
+
+// Labels returns the labels of a Service that is ours.
+func (o *Object) Labels() map[string]string { return o.service.template.Labels }
 
 func parsePool(v string) (string, error) {
 	if v == "" {

@@ -32,6 +32,8 @@ type listener struct {
 	ports    []listenerPort
 	weights  map[netip.Addr]uint32
 	maxConns maxConns
+	// ask is the request for addresses, with the addresses that it has.
+	ask Ask
 	// network is where the backends are reached; nil: at their own addresses.
 	network *onNetwork
 	// Lines in the file.
@@ -90,6 +92,7 @@ func readListener(s *corev1.Service, at Origin, beyond []ofKind) (l *listener, f
 	note(l.readVIPs(s, set.addresses, at.Assigned))
 	note(unserved(s, set.method))
 	l.weights, l.maxConns = set.weights, set.maxConns
+	l.ask = askOf(&set, l.vips, l.ports)
 	if set.network != "" {
 		l.network = &onNetwork{set.network, at.line(annotation(AnnotationNetwork))}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -35,36 +36,75 @@ func ConfigFile(cmd *cobra.Command) {
 	}
 }
 
-// readConfig sets the flags that a file names and the command line does not. It returns
-// all errors, each with the line.
+// ConfigError is what is wrong with a flag in a file.
+type ConfigError struct {
+	Line int
+	Flag string
+	Err  error
+}
+
+// ConfigErrors are all errors of a file.
+type ConfigErrors []ConfigError
+
+func (e ConfigErrors) Error() string {
+	texts := make([]string, len(e))
+	for i, one := range e {
+		texts[i] = fmt.Sprintf("line %d: %s: %v", one.Line, one.Flag, one.Err)
+	}
+	return strings.Join(texts, "\n")
+}
+
+// readConfig is ReadConfig. Each error names the file and the line.
 func readConfig(flags *pflag.FlagSet, path string) error {
+	_, err := ReadConfig(flags, path)
+	var wrong ConfigErrors
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	var errs []error
+	for _, w := range wrong {
+		if w.Flag == "" {
+			errs = append(errs, fmt.Errorf("--config: %s:%d: %w", path, w.Line, w.Err))
+		} else {
+			errs = append(errs, fmt.Errorf("%s:%d: %s: %w", path, w.Line, w.Flag, w.Err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ReadConfig sets the flags that a file names and the command line does not, and returns
+// their lines. What is wrong with the text is ConfigErrors.
+func ReadConfig(flags *pflag.FlagSet, path string) (lines map[string]int, err error) {
 	text, err := limit.ReadFile(path, limit.Text)
 	if err != nil {
-		return fmt.Errorf("--config: %w", err)
+		return nil, fmt.Errorf("--config: %w", err)
 	}
 	docs, bad := yamltree.Parse(path, text)
 	if bad != nil {
-		return fmt.Errorf("--config: %s:%d: %s", path, bad.Line, bad.Message)
+		return nil, ConfigErrors{{Line: bad.Line, Err: errors.New(bad.Message)}}
 	}
-	var errs []error
-	seen := map[string]bool{}
+	var wrong ConfigErrors
+	lines = map[string]int{}
 	for _, root := range docs {
 		if root.Kind != yaml.MappingNode {
-			return fmt.Errorf("--config: %s:%d: not a mapping of flags to values", path, root.Line)
+			return nil, ConfigErrors{{Line: root.Line, Err: errors.New("not a mapping of flags to values")}}
 		}
 		for i := 0; i+1 < len(root.Content); i += 2 {
 			key, value := root.Content[i], root.Content[i+1]
 			err := errors.New("is set twice")
-			if !seen[key.Value] {
+			if lines[key.Value] == 0 {
 				err = setFlag(flags, key.Value, value)
 			}
-			seen[key.Value] = true
+			lines[key.Value] = key.Line
 			if err != nil {
-				errs = append(errs, fmt.Errorf("%s:%d: %s: %w", path, key.Line, key.Value, err))
+				wrong = append(wrong, ConfigError{key.Line, key.Value, err})
 			}
 		}
 	}
-	return errors.Join(errs...)
+	if len(wrong) > 0 {
+		return lines, wrong
+	}
+	return lines, nil
 }
 
 func setFlag(flags *pflag.FlagSet, name string, value *yaml.Node) error {

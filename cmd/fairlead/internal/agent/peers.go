@@ -34,6 +34,12 @@ func noSpeaker(of []crd.Peer) (problems []problem.Problem) {
 	return problems
 }
 
+// PeerProblems returns the problems of the BGPPeers of a node without peers from flags.
+func PeerProblems(of []crd.Peer) []problem.Problem {
+	_, problems := mergePeers(nil, of)
+	return problems
+}
+
 // mergePeers returns the peers from flags and those from the cluster with other
 // addresses, and the problems of the rest, which is omitted.
 func mergePeers(flags []bgp.PeerConfig, of []crd.Peer) (peers []bgp.PeerConfig, problems []problem.Problem) {
