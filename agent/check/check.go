@@ -106,6 +106,10 @@ func Run(c Config) ([]Finding, error) {
 	}
 	k := &checker{Config: c, read: read, seen: map[Finding]bool{}}
 	k.all(RuleInvalid, read.Problems)
+	for _, p := range read.Problems {
+		k.rejected = append(k.rejected, p.Object)
+	}
+	slices.Sort(k.rejected)
 	k.routing()
 	k.pools()
 	if c.Cluster {
@@ -127,6 +131,7 @@ type checker struct {
 	read     *manifest.Once
 	findings []Finding
 	plans    []*plan.Plan // of the nodes
+	rejected []string     // objects with problems, sorted
 	seen     map[Finding]bool
 }
 

@@ -95,9 +95,10 @@ func (k *checker) frontend(f *plan.Frontend, dataPlanes []string) {
 // explained reports whether an error about the Service, or about an EndpointSlice that has
 // its name, is a likely reason for missing backends.
 func (k *checker) explained(id service.ID) bool {
-	return slices.ContainsFunc(k.read.Problems, func(p problem.Problem) bool {
-		return p.Object == "Service "+id.String() || strings.HasPrefix(p.Object, object.KindSlice+" "+id.String())
-	})
+	_, rejected := slices.BinarySearch(k.rejected, object.KindService+" "+id.String())
+	slice := object.KindSlice + " " + id.String()
+	at, _ := slices.BinarySearch(k.rejected, slice)
+	return rejected || at < len(k.rejected) && strings.HasPrefix(k.rejected[at], slice)
 }
 
 func objectOf(s *service.Service) string { return "Service " + s.ID.String() }
@@ -136,8 +137,9 @@ func (k *checker) refusals() {
 
 // refusal reports a route for the first Service that it leads to.
 func (k *checker) refusal(severity Severity, p *plan.Plan, r plan.Refusal) {
-	for i := range p.Frontends {
-		if f := &p.Frontends[i]; f.Want != nil && r.Prefix.Contains(f.Key.VIP) {
+	first, _ := slices.BinarySearchFunc(p.Frontends, r.Prefix.Masked().Addr(), func(f plan.Frontend, a netip.Addr) int { return f.Key.VIP.Compare(a) })
+	for i := first; i < len(p.Frontends) && r.Prefix.Contains(p.Frontends[i].Key.VIP); i++ {
+		if f := &p.Frontends[i]; f.Want != nil {
 			k.add(severity, Rule(r.Rule), problem.Problem{Object: objectOf(f.Service), Where: f.Service.Origin,
 				Message: fmt.Sprintf("%s is not advertised as requested: %s", r.Prefix, r.Reason)})
 			return

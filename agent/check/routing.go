@@ -149,42 +149,49 @@ func (k *checker) unused(a manifest.Routing) bool {
 // pools checks the requests for addresses as the controller does, if there are pools.
 func (k *checker) pools() {
 	pools, refused, known := k.allocator()
-	if len(known) == 0 {
+	objects := k.read.Routing(kindPool)
+	if len(objects) == 0 {
 		return
 	}
-	for _, p := range k.read.Routing(kindPool) {
+	for _, p := range objects {
 		if err := refused[p.Key.Name]; err != nil {
 			k.add(Error, RuleInvalid, p.Problem(p.Line, "spec.addresses", "%s", err))
 		}
 	}
+	names := nameList(objects)
 	k.read.Asks(func(s *object.Object, labels map[string]string, ask object.Ask) {
 		for _, name := range ask.Pools {
-			if _, ok := known[name]; !ok {
-				k.add(Warning, RuleUnknownPool, s.Problem(s.Line, "metadata.annotations["+object.AnnotationAddressPool+"]",
-					"there is no AddressPool %s; want %s", name, nameList(k.read.Routing(kindPool))))
+			if known[name] == nil {
+				k.add(Warning, RuleUnknownPool, s.Problem(s.Line, "metadata.annotations["+object.AnnotationAddressPool+"]", "there is no AddressPool %s; want %s", name, names))
 			}
 		}
-		r := addresspool.Request{Wanted: ask.Addresses, Named: ask.Pools, SharingKey: ask.SharingKey}
-		r.Barred = func(pool string) string {
-			if p := known[pool]; !p.ByNamespaceLabels() {
-				return p.Barred(s.Key.Namespace, nil, labels)
-			}
-			return "" // its labels are not known
-		}
-		for _, a := range ask.Addresses {
-			if f := addresspool.FamilyOf(a); !slices.Contains(r.Families, f) {
-				r.Families = append(r.Families, f)
-			}
-		}
-		for _, p := range ask.Ports {
-			r.Ports = append(r.Ports, addresspool.Port{Protocol: p.Protocol, First: p.Port, Last: p.Last})
-		}
+		r := request(s, labels, ask, known)
 		for _, f := range pools.Assign(service.ID{Namespace: s.Key.Namespace, Name: s.Key.Name}, r).Missing {
 			if f.Reason != addresspool.Conflict || k.Cluster { // without a controller, the plan decides
 				k.add(Warning, RulePool, s.Problem(s.Line, "", "%s: %s", f.Reason, f.Message))
 			}
 		}
 	})
+}
+
+// request returns what a Service asks of the pools.
+func request(s *object.Object, labels map[string]string, ask object.Ask, known map[string]*crd.Pool) addresspool.Request {
+	r := addresspool.Request{Wanted: ask.Addresses, Named: ask.Pools, SharingKey: ask.SharingKey}
+	r.Barred = func(pool string) string {
+		if p := known[pool]; !p.ByNamespaceLabels() {
+			return p.Barred(s.Key.Namespace, nil, labels)
+		}
+		return "" // the labels of the namespace are not known
+	}
+	for _, a := range ask.Addresses {
+		if f := addresspool.FamilyOf(a); !slices.Contains(r.Families, f) {
+			r.Families = append(r.Families, f)
+		}
+	}
+	for _, p := range ask.Ports {
+		r.Ports = append(r.Ports, addresspool.Port{Protocol: p.Protocol, First: p.Port, Last: p.Last})
+	}
+	return r
 }
 
 // allocator returns an allocator with the pools, the errors of rejected ones, and all pools

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -19,7 +18,7 @@ import (
 )
 
 func newCheckCommand() *cobra.Command {
-	c := checkCommand{format: checkText}
+	c := checkCommand{format: check.Text}
 	cmd := &cobra.Command{
 		Use:   "check FILE|DIR...",
 		Short: "Validate manifests offline",
@@ -48,11 +47,11 @@ Exit codes: 0 no error, 1 errors (with --strict also warnings), 2 usage.`,
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&c.dataPlanes, "dataplane", []string{"xdp"}, "data plane that must support the Services: xdp or ipvs; repeatable")
-	f.StringSliceVar(&c.configs, "config", nil, "`FILE` with the configuration of an agent (fairlead agent --config); repeatable")
+	f.StringArrayVar(&c.configs, "config", nil, "`FILE` with the configuration of an agent (fairlead agent --config); repeatable")
 	f.BoolVar(&c.kubernetes, "kubernetes", false, "the manifests are for a cluster")
 	f.BoolVar(&c.strict, "strict", false, "fail on warnings, too")
 	f.VarP(&c.format, "output", "o", "text, json or github (annotations of GitHub Actions)")
-	for flag, values := range map[string][]string{"dataplane": checkedPlanes, "output": cli.Texts(checkFormats)} {
+	for flag, values := range map[string][]string{"dataplane": checkedPlanes, "output": cli.Texts(check.Formats)} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
@@ -62,33 +61,11 @@ Exit codes: 0 no error, 1 errors (with --strict also warnings), 2 usage.`,
 type checkCommand struct {
 	dataPlanes, configs []string
 	kubernetes, strict  bool
-	format              checkFormat
+	format              check.Format
 }
 
 // checkedPlanes lists the data planes that can be checked without a kernel.
 var checkedPlanes = []string{"xdp", "ipvs"}
-
-// checkFormat is an output format of check.
-type checkFormat string
-
-const (
-	checkText   checkFormat = "text"
-	checkJSON   checkFormat = "json"
-	checkGitHub checkFormat = "github"
-)
-
-var checkFormats = []checkFormat{checkText, checkJSON, checkGitHub}
-
-func (f *checkFormat) String() string { return string(*f) }
-func (f *checkFormat) Type() string   { return "FORMAT" }
-
-func (f *checkFormat) Set(s string) error {
-	if !slices.Contains(checkFormats, checkFormat(s)) {
-		return fmt.Errorf("unknown output format %q: use text, json or github", s)
-	}
-	*f = checkFormat(s)
-	return nil
-}
 
 func (c *checkCommand) run(cmd *cobra.Command, paths []string) error {
 	for _, name := range c.dataPlanes {
@@ -111,31 +88,10 @@ func (c *checkCommand) run(cmd *cobra.Command, paths []string) error {
 		return config.Invalid(err)
 	}
 	found = append(found, more...)
-	if err := c.format.print(cmd.OutOrStdout(), found); err != nil {
+	if err := check.Print(cmd.OutOrStdout(), found, c.format); err != nil {
 		return err
 	}
-	return c.verdict(found)
-}
-
-// verdict returns an error that counts the findings, if the check has failed.
-func (c *checkCommand) verdict(found []check.Finding) error {
-	errs := 0
-	for _, f := range found {
-		if f.Severity == check.Error {
-			errs++
-		}
-	}
-	if errs == 0 && !(c.strict && len(found) > 0) {
-		return nil
-	}
-	return fmt.Errorf("%s, %s", count(errs, "error"), count(len(found)-errs, "warning"))
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return check.Verdict(found, c.strict)
 }
 
 // agents checks the agents' configuration files, and adds them as nodes.
@@ -182,42 +138,4 @@ func readAgentConfig(path string) (config.Agent, error) {
 		return a, wrong
 	}
 	return a, nil
-}
-
-// foundJSON is a finding in JSON.
-type foundJSON struct {
-	check.Finding
-	File string `json:"file,omitempty"`
-	Line int    `json:"line,omitempty"`
-}
-
-func (f checkFormat) print(w io.Writer, found []check.Finding) error {
-	if f == checkJSON {
-		all := make([]foundJSON, len(found))
-		for i, one := range found {
-			all[i] = foundJSON{Finding: one}
-			all[i].File, all[i].Line = one.Position()
-		}
-		return cli.PrintJSON(w, all)
-	}
-	for _, one := range found {
-		line := one.String()
-		if f == checkGitHub {
-			line = annotation(one)
-		}
-		if _, err := fmt.Fprintln(w, line); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// annotation formats a finding as a workflow command of GitHub Actions.
-func annotation(f check.Finding) string {
-	data := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
-	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
-	file, line := f.Position()
-	rest := f.Problem
-	rest.Where = ""
-	return fmt.Sprintf("::%s file=%s,line=%d,title=%s::%s", f.Severity, property.Replace(file), max(line, 1), f.Rule, data.Replace(rest.String()))
 }
