@@ -100,6 +100,8 @@ type Loop struct {
 	snapshot atomic.Pointer[source.Snapshot]
 	view     atomic.Pointer[View]
 	wake     chan struct{}
+	// previews are functions to run between two passes.
+	previews chan func()
 
 	// The following fields are owned by the goroutine of Run.
 
@@ -160,7 +162,7 @@ type Loop struct {
 // New returns a loop that is not yet running.
 func New(c Config) *Loop {
 	l := &Loop{
-		Config: c, wake: make(chan struct{}, 1),
+		Config: c, wake: make(chan struct{}, 1), previews: make(chan func()),
 		leaving: map[service.Key]*Leaving{}, since: map[route.Route]time.Time{},
 		keys: keyed.Tracker[service.Key, desired.Frontend]{Same: desired.Frontend.Same, IsRejection: isUnsupported},
 	}
@@ -217,6 +219,9 @@ func (l *Loop) loop(ctx context.Context, ended <-chan error) error {
 			return nil
 		case err := <-ended:
 			return err
+		case preview := <-l.previews:
+			preview()
+			continue
 		case <-l.wake:
 		case <-probed:
 		case <-again.C:

@@ -34,14 +34,7 @@ func (l *Loop) pass() time.Duration {
 	}
 	node := l.Node
 	node.Drain = l.nextStage(snapshot)
-	in := plan.Input{Services: snapshot.Services, Health: l.health, Held: l.holds, Node: node, Nodes: l.nodes(snapshot)}
-	if a := snapshot.Advertisements; a != nil {
-		in.Announce = a.Offers
-	}
-	if l.Claims != nil {
-		in.Owner = l.owner
-	}
-	p := plan.Build(in)
+	p := plan.Build(l.input(snapshot, node))
 	l.claim(p)
 	l.logConflicts(p)
 	if l.Prober != nil {

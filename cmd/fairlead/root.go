@@ -30,6 +30,7 @@ connection.`)
 		newDoctorCommand(),
 		newImportCommand(),
 		newCheckCommand(),
+		newDiffCommand(),
 	)
 	groupDaemonFlags(root)
 	return root

@@ -92,3 +92,9 @@ func (f Frontend) Same(o Frontend) bool {
 func sameBackend(a, b service.Backend) bool {
 	return a.Addr == b.Addr && a.Weight == b.Weight && a.MaxConns == b.MaxConns && a.Since.Equal(b.Since)
 }
+
+// Admits reports whether a client is allowed and not denied.
+func (f Frontend) Admits(client netip.Addr) bool {
+	has := func(p netip.Prefix) bool { return p.Contains(client) }
+	return (len(f.Allow) == 0 || slices.ContainsFunc(f.Allow, has)) && !slices.ContainsFunc(f.Deny, has)
+}

@@ -79,6 +79,7 @@ type DataPlane struct {
 var (
 	_ dataplane.DataPlane = (*DataPlane)(nil)
 	_ dataplane.Peered    = (*DataPlane)(nil)
+	_ dataplane.Previewer = (*DataPlane)(nil)
 )
 
 // Open loads the program, takes over what a predecessor left in PinDir, and attaches to

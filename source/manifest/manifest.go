@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/fairlead/fairlead/core/problem"
@@ -44,6 +45,9 @@ type Source struct {
 	onPeers    func([]crd.Peer) []problem.Problem
 	saved      saved
 	reread     time.Duration
+
+	mu     sync.Mutex // for Preview
+	folder *folder    // of Run
 }
 
 var _ source.Source = (*Source)(nil)
@@ -88,29 +92,49 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	d := newFolder(s.dir)
 	d.balancers, d.acceptFrom, d.saved = s.balancers, s.acceptFrom, s.saved
 	d.routing = routing{labels: s.labels, onPeers: s.onPeers}
+	s.mu.Lock()
+	s.folder = d
+	s.mu.Unlock()
 	var last *source.Snapshot
 	waiting := false
 	for {
 		// Watch first and then read, so that no change is missed in between.
 		w.follow()
-		changed, again := d.look(time.Now())
+		now, again := s.read(d)
 		if !d.loaded && !waiting {
 			waiting = true
 			s.log.Warn("waiting for the folder of manifests: it " + d.gone)
 		}
-		if d.loaded && (changed || len(d.routing.problems) > 0) {
-			now := d.snapshot()
+		if now != nil {
 			if last == nil || !now.Equal(*last) {
-				s.logChanges(last, now)
-				last = &now
-				publish(now)
+				s.logChanges(last, *now)
+				last = now
+				publish(*now)
 			}
-			d.save()
+			s.save(d)
 		}
 		if !w.wait(ctx, again) {
 			return nil
 		}
 	}
+}
+
+// read reads what is new, and returns a snapshot if there may be a change.
+func (s *Source) read(d *folder) (now *source.Snapshot, again time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed, again := d.look(time.Now())
+	if d.loaded && (changed || len(d.routing.problems) > 0) {
+		snapshot := d.snapshot()
+		now = &snapshot
+	}
+	return now, again
+}
+
+func (s *Source) save(d *folder) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d.save()
 }
 
 // logChanges logs what is new in a snapshot.

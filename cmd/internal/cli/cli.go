@@ -25,6 +25,10 @@ const (
 	ExitUsage  = 2 // the command line or the configuration is wrong
 )
 
+// ErrDifferent makes a command that has printed a difference end with ExitFailed, without a
+// message.
+var ErrDifferent = errors.New("different")
+
 // NewRoot returns a root command with the flags and subcommands that every
 // program has. Logs go to standard error.
 func NewRoot(use, short, long string) *cobra.Command {
@@ -65,6 +69,9 @@ func Run(ctx context.Context, root *cobra.Command, args []string) int {
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return ExitGood
+	}
+	if errors.Is(err, ErrDifferent) {
+		return ExitFailed
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", root.Name(), err)
 	switch {

@@ -404,3 +404,19 @@ func (p *Plan) differing(all []movedSlot, c *content, now []uint64, from int) []
 	}
 	return all
 }
+
+// Preview returns the slots that Lay would lay out. It takes no room and no chains.
+func (r *Rings) Preview(q Request) ([]ring.Slot, error) {
+	c, err := r.content(&q)
+	if err != nil {
+		return nil, err
+	}
+	slots := make([]ring.Slot, c.size)
+	for i := range slots {
+		id, only := c.only(i)
+		if slots[i] = (ring.Slot{First: id}); !only {
+			slots[i] = c.slot(i)
+		}
+	}
+	return slots, nil
+}

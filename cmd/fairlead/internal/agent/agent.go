@@ -104,8 +104,9 @@ type agent struct {
 	dsr     *dsr.Agent
 	proxy   *serviceProxy // nil without that role
 	source  source.Source
-	cluster *kube.Source // if the Services come from a cluster
-	begun   *ahead       // the source, started
+	folder  *manifest.Source // if the Services come from manifests
+	cluster *kube.Source     // if the Services come from a cluster
+	begun   *ahead           // the source, started
 	// peersKnown means that the cluster's BGPPeers are known.
 	peersKnown atomic.Bool
 	prober     *probe.Prober
@@ -211,6 +212,7 @@ func (a *agent) openSource() (err error) {
 		if r.Balancer {
 			folder.Routing(r.NodeLabels, a.setPeers)
 		}
+		a.folder = folder
 		a.begun = begin(folder, r.Balancer || r.DSR)
 		a.source = a.begun
 		return nil

@@ -22,6 +22,8 @@ const (
 	CapturePath = "/v1/capture"
 	// DrainPath starts a drain, or ends it with ?undo=true.
 	DrainPath = "/v1/drain"
+	// DiffPath compares manifests (DiffRequest) with what is programmed.
+	DiffPath = "/v1/diff"
 )
 
 // Flow is a tracked flow and the program that tracks it.
