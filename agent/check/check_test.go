@@ -146,6 +146,16 @@ func FuzzCheck(f *testing.F) {
 			f.Add(strings.Contains(string(archive.Comment), "kubernetes"), file.Data)
 		}
 	}
+	stories, _ := filepath.Glob("../../source/manifest/testdata/*.txtar") // those of the manifest fuzzers
+	for _, path := range stories {
+		archive, err := txtar.ParseFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, file := range archive.Files {
+			f.Add(false, file.Data)
+		}
+	}
 	f.Fuzz(func(t *testing.T, cluster bool, text []byte) {
 		fuzzlimit.Time(t)
 		found, err := Run(Config{
