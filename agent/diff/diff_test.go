@@ -123,7 +123,7 @@ func TestOf(t *testing.T) {
 		{"a removed backend", []desired.Frontend{web(80, 3)}, []desired.Frontend{web(80, 2)}, moves(backend(1), backend(2)), flowsTo(established, 1, 2, 3, 3),
 			changed + " 4\n  172.16.1.3:80 removed 1>\n  risk 2 backend removed\n"},
 		{"of which flows have ended", []desired.Frontend{web(80, 3)}, []desired.Frontend{web(80, 2)}, moves(), flowsTo([]string{"finishing", "closed", "reset", "opening"}, 3, 3, 3, 3),
-			changed + " 1\n  172.16.1.3:80 removed 1>\n  risk 1 backend removed\n"},
+			changed + " 2\n  172.16.1.3:80 removed 1>\n  risk 2 backend removed\n"},
 		{"a drained backend", []desired.Frontend{web(80, 2)}, []desired.Frontend{web(80, 2, func(f *desired.Frontend) { f.Backends[0].Weight = 0 })},
 			moves(backend(2), backend(1)), flowsTo(established, 1, 2), changed + " 2\n  172.16.1.1:80 drained 1>0\n"},
 		{"hash-only", []desired.Frontend{web(80, 2, hashOnly)}, []desired.Frontend{web(80, 3, hashOnly)}, moves(backend(3)), flowsTo(established, 1, 2),

@@ -11,8 +11,9 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-// ended are the states of flows that have ended or begun to end, which do not count.
-var ended = []string{"finishing", "closed", "reset"}
+// ended are the states of flows that have ended, which do not count. Half of a connection that
+// is finishing may still be open.
+var ended = []string{"closed", "reset"}
 
 // flowID identifies a flow.
 type flowID struct {
