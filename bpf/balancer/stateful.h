@@ -17,6 +17,7 @@
 #include "count.h"
 #include "flow_life.h"
 #include "flow_open.h"
+#include "flow_recent.h"
 #include "nat.h"
 #include "schedule.h"
 #include "send.h"
@@ -308,20 +309,33 @@ static __always_inline bool stateful_known(struct flow_ref *r, const struct pack
 	return false;
 }
 
+/* Finds the entry of a flow, if the frontend's packets always need it, or if there is no
+ * copy of its word. Returns false if the flow is unknown.
+ */
+static __always_inline bool stateful_recall(struct flow_ref *r, const struct recent *n,
+					    const struct frontend *f, __u32 now, bool *recent)
+{
+	*recent = false;
+	if (n->line && !is_nat(f)) {
+		r->word = recent_word(n->line, r->tag);
+		*recent = !recent_is_due(r->word, now);
+	}
+	return *recent || (flow_ref_init(r, r->tag) && flow_find(r));
+}
+
 /* Reports whether a packet only continues a flow, and returns its backend and for
  * fullnat our port. All others are for stateful.
  */
 static __always_inline bool stateful_continues(struct choice *ch, __be16 *own_port,
 					       const struct packet *p, const struct frontend *f,
-					       bool v6)
+					       const struct recent *n, bool v6)
 {
-	struct flow_secret *secret = flow_secret_get();
+	struct flow_ref r = {.tag = n->tag ? n->tag : flow_tuple_tag(&p->t, v6)};
 	__u32 now = flow_now(), id;
-	struct flow_ref r;
+	bool recent;
 
-	if (unlikely(opens(p) || !secret || !flow_ref_init(&r, flow_tag(secret, &p->t, v6))))
-		return false;
-	if (unlikely(!flow_find(&r) || !stateful_lives(&r, &ch->server, p, now)))
+	if (unlikely(opens(p) || !r.tag || !stateful_recall(&r, n, f, now, &recent) ||
+		     !stateful_lives(&r, &ch->server, p, now)))
 		return false;
 	id = flow_server(r.word);
 	ch->hash = r.tag >> 32; /* only spreads over the paths to the backend */
@@ -330,12 +344,16 @@ static __always_inline bool stateful_continues(struct choice *ch, __be16 *own_po
 	if (unlikely(!ch->cpu || !flow_is_steady(r.word, p, is_nat(f))))
 		return false;
 	if (is_nat(f)) {
-		if (unlikely(!stateful_has_way(&r, p, f, own_port, v6)))
+		if (unlikely(recent || !stateful_has_way(&r, p, f, own_port, v6)))
 			return false;
 	} else if (unlikely(f->method != METHOD_TUNNEL)) {
 		return false;
 	}
+	if (likely(recent))
+		return true;
 	flow_renew(&r, now);
+	if (n->line && !is_nat(f))
+		recent_put(n->line, &r, now);
 	return true;
 }
 
@@ -343,14 +361,13 @@ static __always_inline bool stateful_continues(struct choice *ch, __be16 *own_po
 static __always_inline bool stateful_find(const struct packet *p, const struct frontend *f,
 					  struct opening *o, bool v6)
 {
-	struct flow_secret *secret = flow_secret_get();
 	struct flow_ref r;
 	bool known;
 
-	if (!p || !f || !o || !secret) /* for the verifier */
+	if (!p || !f || !o) /* for the verifier */
 		return false;
-	o->tag = flow_tag(secret, &p->t, v6);
-	if (!flow_ref_init(&r, o->tag))
+	o->tag = flow_tuple_tag(&p->t, v6);
+	if (!o->tag || !flow_ref_init(&r, o->tag))
 		return false;
 	known = stateful_known(&r, p, f, o, v6);
 	if (r.flow) {
