@@ -309,18 +309,23 @@ static __always_inline bool stateful_known(struct flow_ref *r, const struct pack
 	return false;
 }
 
-/* Finds the entry of a flow, if the frontend's packets always need it, or if there is no
- * copy of its word. Returns false if the flow is unknown.
+/* Reports whether a packet only continues a flow whose word has a copy, and returns its
+ * backend.
  */
-static __always_inline bool stateful_recall(struct flow_ref *r, const struct recent *n,
-					    const struct frontend *f, __u32 now, bool *recent)
+static __always_inline bool stateful_has_copy(struct choice *ch, const struct recent *n,
+					      const struct packet *p, const struct frontend *f,
+					      __u32 now)
 {
-	*recent = false;
-	if (n->line && !is_nat(f)) {
-		r->word = recent_word(n->line, r->tag);
-		*recent = !recent_is_due(r->word, now);
-	}
-	return *recent || (flow_ref_init(r, r->tag) && flow_find(r));
+	__u64 word;
+
+	if (!n->line || f->method != METHOD_TUNNEL || p->flags & TCP_FINISHES)
+		return false;
+	word = recent_word(n->line, n->tag);
+	if (recent_is_due(word, now))
+		return false;
+	ch->server = flow_server_alive(word);
+	ch->cpu = server_cpu_at(flow_server(word));
+	return ch->server && ch->cpu;
 }
 
 /* Reports whether a packet only continues a flow, and returns its backend and for
@@ -332,25 +337,24 @@ static __always_inline bool stateful_continues(struct choice *ch, __be16 *own_po
 {
 	struct flow_ref r = {.tag = n->tag ? n->tag : flow_tuple_tag(&p->t, v6)};
 	__u32 now = flow_now(), id;
-	bool recent;
 
-	if (unlikely(opens(p) || !r.tag || !stateful_recall(&r, n, f, now, &recent) ||
+	ch->hash = r.tag >> 32; /* only spreads over the paths to the backend */
+	ch->chain = NULL;
+	if (likely(stateful_has_copy(ch, n, p, f, now)))
+		return true;
+	if (unlikely(opens(p) || !r.tag || !flow_ref_init(&r, r.tag) || !flow_find(&r) ||
 		     !stateful_lives(&r, &ch->server, p, now)))
 		return false;
 	id = flow_server(r.word);
-	ch->hash = r.tag >> 32; /* only spreads over the paths to the backend */
-	ch->chain = NULL;
 	ch->cpu = server_cpu_at(id);
 	if (unlikely(!ch->cpu || !flow_is_steady(r.word, p, is_nat(f))))
 		return false;
 	if (is_nat(f)) {
-		if (unlikely(recent || !stateful_has_way(&r, p, f, own_port, v6)))
+		if (unlikely(!stateful_has_way(&r, p, f, own_port, v6)))
 			return false;
 	} else if (unlikely(f->method != METHOD_TUNNEL)) {
 		return false;
 	}
-	if (likely(recent))
-		return true;
 	flow_renew(&r, now);
 	if (n->line && !is_nat(f))
 		recent_put(n->line, &r, now);
