@@ -141,7 +141,7 @@ static __always_inline int tunnel_common(struct xdp_md *ctx, const struct packet
  * serve_any.
  */
 static __always_inline int serve_common(struct xdp_md *ctx, const struct packet *p,
-					const struct frontend *f, bool v6)
+					const struct frontend *f, const struct recent *n, bool v6)
 {
 	__be16 own_port = 0;
 	bool nat = false;
@@ -155,7 +155,7 @@ static __always_inline int serve_common(struct xdp_md *ctx, const struct packet 
 			return NOT_COMMON;
 	}
 	if (f->flags & FRONTEND_STATEFUL) {
-		if (unlikely(!stateful_continues(&ch, &own_port, p, f, v6)))
+		if (unlikely(!stateful_continues(&ch, &own_port, p, f, n, v6)))
 			return NOT_COMMON;
 		nat = is_nat(f);
 	} else if (unlikely(f->method != METHOD_TUNNEL || !choose_by_slot(&ch, p, f))) {
@@ -188,13 +188,15 @@ static __always_inline int balance(struct xdp_md *ctx, struct cursor *c, struct 
 {
 	struct packet p __attribute__((aligned(8)));
 	__u64 left = c->end - c->pos;
+	struct recent n;
 
 	asm volatile("" : "+r"(left)); /* no 32-bit arithmetic with pointers */
 	if (!parse_packet(c, &p, left, v6))
 		return TO_SLOW_PATH;
 	trace_event(TRACE_PACKET, p.t.proto | p.flags << 8 | is_malformed(ctx, &p) << 16, p.len);
+	recent_begin(&n, &p, v6);
 	*f = frontend_lookup(&p.t.dst, p.t.dport, p.t.proto);
-	return likely(*f) ? serve_common(ctx, &p, *f, v6) : serve_answer(ctx, &p, v6);
+	return likely(*f) ? serve_common(ctx, &p, *f, &n, v6) : serve_answer(ctx, &p, v6);
 }
 
 /* Packets to no address of ours may still be for nat: a reply, or a router's ICMP

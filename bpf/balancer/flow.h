@@ -171,6 +171,14 @@ static __always_inline struct flow_secret *flow_secret_get(void)
 	return bpf_map_lookup_elem(&flow_secret, &zero);
 }
 
+/* Returns the tag of a tuple with the table's key, or 0 without a key. */
+static __always_inline __u64 flow_tuple_tag(const struct tuple *t, bool v6)
+{
+	struct flow_secret *secret = flow_secret_get();
+
+	return secret ? flow_tag(secret, t, v6) : 0;
+}
+
 /* A reference to an entry: its position and the word that was read. */
 struct flow_ref {
 	struct flow_set *set;

@@ -18,6 +18,7 @@
 #define FAIRLEAD_BALANCER_FLOW_LIFE_H
 
 #include "flow.h"
+#include "flow_recent.h"
 #include "parse.h"
 
 /* What a client's packet proves in addition to its flags. */
@@ -117,7 +118,7 @@ __noinline __u32 flow_next_answer(__u32 state, const struct packet *p)
  */
 static __always_inline bool flow_is_steady(__u64 word, const struct packet *p, bool two_way)
 {
-	__u32 steady = FLOW_BIT(FLOW_ESTABLISHED) | FLOW_BIT(FLOW_UDP);
+	__u32 steady = FLOW_STEADY;
 
 	if (two_way)
 		steady |= FLOW_BIT(FLOW_UDP_OPENING);
@@ -143,14 +144,17 @@ static __always_inline void flow_renew(struct flow_ref *r, __u32 now)
  */
 __noinline __u64 flow_move(struct flow *flow, __u64 was, __u32 state, __u32 now)
 {
-	__u64 word;
+	__u64 word, tag;
 	__s64 more;
 
 	if (!flow) /* for the verifier */
 		return was;
+	tag = flow_tag_of(flow);
 	word = flow_word_with(was, state, now + flow_lives[state & 15]);
 	if (__sync_val_compare_and_swap(&flow->word, was, word) != was)
 		return was;
+	if (FLOW_STEADY >> flow_state(was) & 1 && !(was & FLOW_NAT))
+		recent_forget(tag);
 	more = flow_counts(word) - flow_counts(was);
 	if (more && flow_server_alive(word))
 		connections_add(flow_server(word), more);

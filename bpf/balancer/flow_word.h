@@ -62,6 +62,8 @@ const volatile __u32 flow_lives[16] = {
 
 #define FLOW_BIT(state) (1u << (state))
 #define FLOW_OPENINGS (FLOW_BIT(FLOW_OPENING) | FLOW_BIT(FLOW_UDP_OPENING))
+/* States that most packets do not change. */
+#define FLOW_STEADY (FLOW_BIT(FLOW_ESTABLISHED) | FLOW_BIT(FLOW_UDP))
 /* States whose cause may be a forged packet. */
 #define FLOW_UNPROVEN                                                                              \
 	(FLOW_BIT(FLOW_FINISHING) | FLOW_BIT(FLOW_CLIENT_RESET) | FLOW_BIT(FLOW_LINGERING))

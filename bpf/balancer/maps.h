@@ -328,6 +328,15 @@ struct {
 	__type(value, struct member);
 } members SEC(".maps");
 
+/* Which memory of a packet's flow is read before its frontend is known (flow_recent.h):
+ * some if a frontend with tunnels tracks flows.
+ */
+enum early {
+	EARLY_NOTHING = 0,
+	EARLY_COPY = 1,
+	EARLY_SET = 2, /* there are too many flows for copies */
+} __attribute__((packed));
+
 /* Settings that the agent can change at any time, through this section's map. */
 struct settings {
 	enum layout layout;
@@ -336,7 +345,8 @@ struct settings {
 	__u16 port_first; /* of fullnat's source ports, host order */
 	__u16 port_count;
 	__u16 gue_port; /* host order */
-	__u16 zero;
+	enum early early;
+	__u8 zero;
 	__u32 nat;	      /* some frontend uses nat */
 	__u32 sample;	      /* which drops are reported: a mask for a count, ~0: none */
 	__u32 draining_peers; /* number of load balancers to query for flows */

@@ -17,6 +17,7 @@
 #include "count.h"
 #include "flow_life.h"
 #include "flow_open.h"
+#include "flow_recent.h"
 #include "nat.h"
 #include "schedule.h"
 #include "send.h"
@@ -308,24 +309,43 @@ static __always_inline bool stateful_known(struct flow_ref *r, const struct pack
 	return false;
 }
 
+/* Reports whether a packet only continues a flow whose word has a copy, and returns its
+ * backend.
+ */
+static __always_inline bool stateful_has_copy(struct choice *ch, const struct recent *n,
+					      const struct packet *p, const struct frontend *f,
+					      __u32 now)
+{
+	__u64 word;
+
+	if (!n->line || f->method != METHOD_TUNNEL || p->flags & TCP_FINISHES)
+		return false;
+	word = recent_word(n->line, n->tag);
+	if (recent_is_due(word, now))
+		return false;
+	ch->server = flow_server_alive(word);
+	ch->cpu = server_cpu_at(flow_server(word));
+	return ch->server && ch->cpu;
+}
+
 /* Reports whether a packet only continues a flow, and returns its backend and for
  * fullnat our port. All others are for stateful.
  */
 static __always_inline bool stateful_continues(struct choice *ch, __be16 *own_port,
 					       const struct packet *p, const struct frontend *f,
-					       bool v6)
+					       const struct recent *n, bool v6)
 {
-	struct flow_secret *secret = flow_secret_get();
+	struct flow_ref r = {.tag = n->tag ? n->tag : flow_tuple_tag(&p->t, v6)};
 	__u32 now = flow_now(), id;
-	struct flow_ref r;
 
-	if (unlikely(opens(p) || !secret || !flow_ref_init(&r, flow_tag(secret, &p->t, v6))))
-		return false;
-	if (unlikely(!flow_find(&r) || !stateful_lives(&r, &ch->server, p, now)))
-		return false;
-	id = flow_server(r.word);
 	ch->hash = r.tag >> 32; /* only spreads over the paths to the backend */
 	ch->chain = NULL;
+	if (likely(stateful_has_copy(ch, n, p, f, now)))
+		return true;
+	if (unlikely(opens(p) || !r.tag || !flow_ref_init(&r, r.tag) || !flow_find(&r) ||
+		     !stateful_lives(&r, &ch->server, p, now)))
+		return false;
+	id = flow_server(r.word);
 	ch->cpu = server_cpu_at(id);
 	if (unlikely(!ch->cpu || !flow_is_steady(r.word, p, is_nat(f))))
 		return false;
@@ -336,6 +356,8 @@ static __always_inline bool stateful_continues(struct choice *ch, __be16 *own_po
 		return false;
 	}
 	flow_renew(&r, now);
+	if (n->line && !is_nat(f))
+		recent_put(n->line, &r, now);
 	return true;
 }
 
@@ -343,14 +365,13 @@ static __always_inline bool stateful_continues(struct choice *ch, __be16 *own_po
 static __always_inline bool stateful_find(const struct packet *p, const struct frontend *f,
 					  struct opening *o, bool v6)
 {
-	struct flow_secret *secret = flow_secret_get();
 	struct flow_ref r;
 	bool known;
 
-	if (!p || !f || !o || !secret) /* for the verifier */
+	if (!p || !f || !o) /* for the verifier */
 		return false;
-	o->tag = flow_tag(secret, &p->t, v6);
-	if (!flow_ref_init(&r, o->tag))
+	o->tag = flow_tuple_tag(&p->t, v6);
+	if (!o->tag || !flow_ref_init(&r, o->tag))
 		return false;
 	known = stateful_known(&r, p, f, o, v6);
 	if (r.flow) {

@@ -56,6 +56,7 @@ func (d *DataPlane) sweep(now uint32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.flows.End(c, d.servers.owners())
+	_ = d.setUses(d.uses) // only makes packets faster, and is tried again
 }
 
 // EachFlow returns the tracked flows that match a query, in no order, one part of the

@@ -90,6 +90,7 @@ func (c *connection) idle(seconds uint32) {
 	entry, _ := c.entry()
 	for ; seconds > 0; seconds -= step {
 		atomic.StoreUint64(entry, atomic.LoadUint64(entry)-uint64(step*1e9>>flowtable.TickShift)<<32)
+		clear(c.d.flows.Recent)
 		c.d.sweep(flowtable.Now())
 	}
 }
@@ -318,8 +319,12 @@ func TestPortsAreUsedAgain(t *testing.T) {
 					c.all(synack, opening[1], answer)
 				}
 				c.all(u.ends...)
-				if to := c.send(again); (to != was) != u.moves {
+				to := c.send(again)
+				if (to != was) != u.moves {
 					t.Errorf("the connection was on %v, a new one on its ports goes to %v", was, to)
+				}
+				if data := c.send(clientContinues); data != to {
+					t.Errorf("the new connection was opened on %v, its data goes to %v", to, data)
 				}
 			})
 			t.Run(name+", the server has left", func(t *testing.T) {

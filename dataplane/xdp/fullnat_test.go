@@ -134,6 +134,7 @@ func expire(t testing.TB, d *DataPlane, client, vip string, protocol service.Pro
 	t.Helper()
 	at, w := flowEntry(t, d, client, vip, protocol)
 	atomic.StoreUint64(at, uint64(w)&(1<<32-1)|uint64(flowtable.Now())<<32)
+	clear(d.flows.Recent)
 }
 
 // A client that retries gets the last free port, wherever its search begins: after failed

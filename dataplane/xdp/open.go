@@ -163,6 +163,11 @@ func (d *DataPlane) Programs() (spec *ebpf.CollectionSpec, pins string, err erro
 	return d.program.Programs()
 }
 
+// Settings returns the map of the settings, by its name, for the same.
+func (d *DataPlane) Settings() map[string]*ebpf.Map {
+	return map[string]*ebpf.Map{program.SettingsSection: d.program.Settings}
+}
+
 // Chained is that of program.Program.
 func (d *DataPlane) Chained() (spec *ebpf.CollectionSpec, pins string, err error) {
 	return d.program.Chained()

@@ -47,7 +47,7 @@ func (d *DataPlane) readLocked() error {
 	if err := d.repairVIPs(d.programmed, wholes); err != nil {
 		return err
 	}
-	if err := d.recountNAT(d.programmed); err != nil {
+	if err := d.recountUses(d.programmed); err != nil {
 		return err
 	}
 	d.stale = false

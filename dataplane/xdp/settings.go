@@ -20,34 +20,51 @@ func (d *DataPlane) putSettings(next bpf.BalancerSettings) error {
 	return nil
 }
 
-// countNAT makes the program check packets from backends while, and only while, some
-// frontend uses nat.
-func (d *DataPlane) countNAT(h *programmed, more int) error {
-	if h.value.Method != bpf.BalancerMethodMETHOD_NAT {
-		return nil
-	}
-	return d.setNATs(d.nats + more)
+// uses counts frontends for which the program does what it spares other packets.
+type uses struct {
+	nat    int // checks packets from backends
+	recent int // reads memory of flows before the frontend
 }
 
-func (d *DataPlane) recountNAT(frontends map[service.Key]*programmed) error {
-	n := 0
-	for _, h := range frontends {
-		if h.value.Method == bpf.BalancerMethodMETHOD_NAT {
-			n++
+// add counts a frontend n times.
+func (u uses) add(h *programmed, n int) uses {
+	switch h.value.Method {
+	case bpf.BalancerMethodMETHOD_NAT:
+		u.nat += n
+	case bpf.BalancerMethodMETHOD_TUNNEL:
+		if h.value.Flags&bpf.BalancerFrontendFlagsFRONTEND_STATEFUL != 0 {
+			u.recent += n
 		}
 	}
-	return d.setNATs(n)
+	return u
 }
 
-func (d *DataPlane) setNATs(n int) error {
+// recountUses counts all frontends again.
+func (d *DataPlane) recountUses(frontends map[service.Key]*programmed) error {
+	var u uses
+	for _, h := range frontends {
+		u = u.add(h, 1)
+	}
+	return d.setUses(u)
+}
+
+// setUses configures the program for what frontends need.
+func (d *DataPlane) setUses(u uses) error {
 	next := d.settings
-	next.Nat = uint32(min(n, 1))
+	next.Nat, next.Early = uint32(min(u.nat, 1)), uint8(bpf.BalancerEarlyEARLY_NOTHING)
+	switch {
+	case u.recent == 0:
+	case d.flows.Crowded():
+		next.Early = uint8(bpf.BalancerEarlyEARLY_SET)
+	default:
+		next.Early = uint8(bpf.BalancerEarlyEARLY_COPY)
+	}
 	if next != d.settings {
 		if err := d.putSettings(next); err != nil {
 			return err
 		}
 	}
-	d.nats = n
+	d.uses = u
 	return nil
 }
 

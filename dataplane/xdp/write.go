@@ -356,7 +356,7 @@ func (d *DataPlane) commit(c *change) error {
 // deletion nothing refers to the rest.
 func (d *DataPlane) commitEntry(c *change) error {
 	k := entry.ToKey(c.after.key)
-	if err := d.countNAT(c.after, 1); err != nil || c.after.key.Range() {
+	if err := d.setUses(d.uses.add(c.after, 1)); err != nil || c.after.key.Range() {
 		return err
 	}
 	if c.removes {
@@ -386,7 +386,7 @@ func (d *DataPlane) finish(c *change) error {
 		return err
 	}
 	if c.ring.Finish(); !c.ring.InPlace() {
-		if err := d.countNAT(c.before, -1); err != nil {
+		if err := d.setUses(d.uses.add(c.before, -1)); err != nil {
 			return err
 		}
 	}

@@ -67,7 +67,7 @@ type DataPlane struct {
 	scratch     ringmap.Scratch  // passed to one change at a time
 	ringMembers [2][]ring.Member // memory for layRing
 	ranges      alloc.Extents    // of port_ranges
-	nats        int              // frontends with nat
+	uses        uses             // of frontends
 	flows       flowtable.Table
 	sweeper     sweeper
 	synError    error // why frontends cannot be protected

@@ -108,6 +108,14 @@ const (
 	BalancerDropReasonDROP_REASONS          BalancerDropReason = 26
 )
 
+type BalancerEarly uint8
+
+const (
+	BalancerEarlyEARLY_NOTHING BalancerEarly = 0
+	BalancerEarlyEARLY_COPY    BalancerEarly = 1
+	BalancerEarlyEARLY_SET     BalancerEarly = 2
+)
+
 type BalancerEncapsulation uint8
 
 const (
@@ -133,6 +141,15 @@ type BalancerFlowData struct {
 	Egress     uint32
 	Tick       uint32
 	Macs       [12]uint8
+}
+
+type BalancerFlowRecent struct {
+	_   structs.HostLayout
+	Way [4]struct {
+		_     structs.HostLayout
+		Check uint64
+		Word  uint64
+	}
 }
 
 type BalancerFlowSecret struct {
@@ -421,7 +438,8 @@ type BalancerSettings struct {
 	PortFirst     uint16
 	PortCount     uint16
 	GuePort       uint16
-	Zero          uint16
+	Early         uint8
+	Zero          uint8
 	Nat           uint32
 	Sample        uint32
 	DrainingPeers uint32
@@ -584,6 +602,7 @@ const (
 	BalancerMapDrops           = "drops"
 	BalancerMapFlowBack        = "flow_back"
 	BalancerMapFlowData        = "flow_data"
+	BalancerMapFlowRecent      = "flow_recent"
 	BalancerMapFlowSecret      = "flow_secret"
 	BalancerMapFlows           = "flows"
 	BalancerMapFragments       = "fragments"
@@ -704,6 +723,7 @@ type BalancerMapSpecs struct {
 	Drops           *ebpf.MapSpec `ebpf:"drops"`
 	FlowBack        *ebpf.MapSpec `ebpf:"flow_back"`
 	FlowData        *ebpf.MapSpec `ebpf:"flow_data"`
+	FlowRecent      *ebpf.MapSpec `ebpf:"flow_recent"`
 	FlowSecret      *ebpf.MapSpec `ebpf:"flow_secret"`
 	Flows           *ebpf.MapSpec `ebpf:"flows"`
 	Fragments       *ebpf.MapSpec `ebpf:"fragments"`
@@ -794,6 +814,7 @@ type BalancerMaps struct {
 	Drops           *ebpf.Map `ebpf:"drops"`
 	FlowBack        *ebpf.Map `ebpf:"flow_back"`
 	FlowData        *ebpf.Map `ebpf:"flow_data"`
+	FlowRecent      *ebpf.Map `ebpf:"flow_recent"`
 	FlowSecret      *ebpf.Map `ebpf:"flow_secret"`
 	Flows           *ebpf.Map `ebpf:"flows"`
 	Fragments       *ebpf.Map `ebpf:"fragments"`
@@ -842,6 +863,7 @@ func (m *BalancerMaps) Close() error {
 		m.Drops,
 		m.FlowBack,
 		m.FlowData,
+		m.FlowRecent,
 		m.FlowSecret,
 		m.Flows,
 		m.Fragments,

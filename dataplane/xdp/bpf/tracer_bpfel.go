@@ -87,6 +87,7 @@ const (
 	TracerMapFlowCopies          = "flow_copies"
 	TracerMapFlowData            = "flow_data"
 	TracerMapFlowDataCopies      = "flow_data_copies"
+	TracerMapFlowRecent          = "flow_recent"
 	TracerMapFlowSecret          = "flow_secret"
 	TracerMapFlows               = "flows"
 	TracerMapFragments           = "fragments"
@@ -224,6 +225,7 @@ type TracerMapSpecs struct {
 	FlowCopies        *ebpf.MapSpec `ebpf:"flow_copies"`
 	FlowData          *ebpf.MapSpec `ebpf:"flow_data"`
 	FlowDataCopies    *ebpf.MapSpec `ebpf:"flow_data_copies"`
+	FlowRecent        *ebpf.MapSpec `ebpf:"flow_recent"`
 	FlowSecret        *ebpf.MapSpec `ebpf:"flow_secret"`
 	Flows             *ebpf.MapSpec `ebpf:"flows"`
 	Fragments         *ebpf.MapSpec `ebpf:"fragments"`
@@ -331,6 +333,7 @@ type TracerMaps struct {
 	FlowCopies        *ebpf.Map `ebpf:"flow_copies"`
 	FlowData          *ebpf.Map `ebpf:"flow_data"`
 	FlowDataCopies    *ebpf.Map `ebpf:"flow_data_copies"`
+	FlowRecent        *ebpf.Map `ebpf:"flow_recent"`
 	FlowSecret        *ebpf.Map `ebpf:"flow_secret"`
 	Flows             *ebpf.Map `ebpf:"flows"`
 	Fragments         *ebpf.Map `ebpf:"fragments"`
@@ -392,6 +395,7 @@ func (m *TracerMaps) Close() error {
 		m.FlowCopies,
 		m.FlowData,
 		m.FlowDataCopies,
+		m.FlowRecent,
 		m.FlowSecret,
 		m.Flows,
 		m.Fragments,

@@ -25,6 +25,7 @@ type Sweep struct {
 	before, counted     []uint64 // connections
 	overtaken           uint64   // the table's value at the start
 	opening             int      // flows that are not established yet
+	recent              int      // flows whose packets use or would use a copy
 }
 
 // Begin begins a sweep. The owner of the servers locks them meanwhile, and during End.
@@ -61,6 +62,41 @@ func (t *Table) Run(c *Sweep, now uint32) {
 				if w.in(bpf.BalancerFlowStateFLOW_OPENING, bpf.BalancerFlowStateFLOW_ANSWERED) {
 					c.opening++
 				}
+				if t.recent(w, now) {
+					c.recent++
+				}
+			}
+		}
+	}
+	t.forget(c)
+}
+
+// recent reports whether a flow has had packets for which it would have a copy. The timeout
+// of a flow in use is renewed every few seconds.
+func (t *Table) recent(w Word, now uint32) bool {
+	const renewed = 2 * (5 * 1e9) >> TickShift // FLOW_RENEW
+	return !w.nat() && w.in(bpf.BalancerFlowStateFLOW_ESTABLISHED, bpf.BalancerFlowStateFLOW_UDP) &&
+		now+t.lives[w.State()]-w.Expires() <= renewed
+}
+
+// crowds reports whether so many flows in use crowd out each other's copies. With twice as
+// many flows as copies, searching them costs as much as it saves.
+func (t *Table) crowds(flows int) bool {
+	most := 2 * len(t.Recent) * len(bpf.BalancerFlowRecent{}.Way)
+	if t.crowded {
+		most -= most / 4
+	}
+	return flows > most
+}
+
+// forget removes the copies of words whose server is removed, so that its generation cannot
+// recur while they last. Run has changed the words before, so none is copied again.
+func (t *Table) forget(c *Sweep) {
+	for i := range t.Recent {
+		for j := range t.Recent[i].Way {
+			e := &t.Recent[i].Way[j]
+			if w := Word(atomic.LoadUint64(&e.Word)); w != 0 && c.void(w) {
+				atomic.StoreUint64(&e.Check, 0)
 			}
 		}
 	}
@@ -105,7 +141,7 @@ func (t *Table) End(c *Sweep, now Owners) {
 			atomic.AddUint64(&t.Connections[id], drift(c.before[id], c.counted[id], after))
 		}
 	}
-	t.swept, t.opening = c.generations, c.opening
+	t.swept, t.opening, t.crowded = c.generations, c.opening, t.crowds(c.recent)
 }
 
 // NextOwner ensures that flows of an id's previous owners can be distinguished from those of

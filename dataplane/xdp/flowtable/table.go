@@ -25,6 +25,8 @@ type Table struct {
 	Sets        []bpf.BalancerFlowSet
 	Data        []bpf.BalancerFlowData
 	Connections []uint64
+	// Recent are copies of words: bpf/balancer/flow_recent.h.
+	Recent []bpf.BalancerFlowRecent
 	// States are the names of a flow's states.
 	States []string
 
@@ -33,6 +35,7 @@ type Table struct {
 	swept     []uint32      // by server: no flows are left from before this generation
 	overtaken atomic.Uint64 // counts sweeps that make a concurrent one void
 	opening   int           // flows that were not established, at the last sweep
+	crowded   bool          // at the last sweep
 }
 
 // Open opens the kernel's flow table, and generates its secret if it has none.
@@ -49,6 +52,9 @@ func (t *Table) Open(spec *ebpf.CollectionSpec, maps *bpf.BalancerMaps) (err err
 	if t.Data, err = bpf.MapMemory[bpf.BalancerFlowData](maps.FlowData); err != nil {
 		return err
 	}
+	if t.Recent, err = bpf.MapMemory[bpf.BalancerFlowRecent](maps.FlowRecent); err != nil {
+		return err
+	}
 	if t.Connections, err = bpf.MapMemory[uint64](maps.Connections); err != nil {
 		return err
 	}
@@ -61,8 +67,8 @@ func (t *Table) Open(spec *ebpf.CollectionSpec, maps *bpf.BalancerMaps) (err err
 
 // Close closes the table, which stays in the kernel.
 func (t *Table) Close() error {
-	err := errors.Join(bpf.UnmapMemory(t.Sets), bpf.UnmapMemory(t.Data), bpf.UnmapMemory(t.Connections), bpf.UnmapMemory(t.nat))
-	t.Sets, t.Data, t.Connections, t.nat = nil, nil, nil, nil
+	err := errors.Join(bpf.UnmapMemory(t.Sets), bpf.UnmapMemory(t.Data), bpf.UnmapMemory(t.Connections), bpf.UnmapMemory(t.Recent), bpf.UnmapMemory(t.nat))
+	t.Sets, t.Data, t.Connections, t.Recent, t.nat = nil, nil, nil, nil, nil
 	return err
 }
 
@@ -99,6 +105,9 @@ func (t *Table) Unlock() {
 // Opening returns how many flows were not established at the last sweep, and how many flows
 // fit.
 func (t *Table) Opening() (opening, capacity int) { return t.opening, len(t.Sets) * Ways }
+
+// Crowded reports whether so many flows are in use that most find no room for a copy.
+func (t *Table) Crowded() bool { return t.crowded }
 
 // Forget makes a server's number start without connections.
 func (t *Table) Forget(id uint32) { atomic.StoreUint64(&t.Connections[id], 0) }

@@ -61,8 +61,8 @@ func (p *Program) Again(into any, spec *ebpf.CollectionSpec, private ...string) 
 }
 
 // Programs returns the programs, with the constants of this one, for embedding in others such
-// as benchmarks, and the directory of the maps' pins. They return XDP_TX on a
-// veth too, as on hardware.
+// as benchmarks, and the directory of the maps' pins. Settings are those of now: to follow
+// changes, share the map of the settings. They return XDP_TX on a veth too, as on hardware.
 func (p *Program) Programs() (spec *ebpf.CollectionSpec, pins string, err error) {
 	return p.programs(bpf.LoadBalancer)
 }
@@ -86,6 +86,8 @@ func (p *Program) programs(load func() (*ebpf.CollectionSpec, error)) (spec *ebp
 	if spec, err = p.specOf(load); err != nil {
 		return nil, "", err
 	}
-	err = errors.Join(p.SetConstants(spec), spec.Variables[bpf.BalancerVarBackByRedirect].Set(false))
+	var set bpf.BalancerSettings
+	err = errors.Join(p.SetConstants(spec), spec.Variables[bpf.BalancerVarBackByRedirect].Set(false),
+		p.Set.Get(&set), spec.Variables[bpf.BalancerVarSet].Set(set))
 	return spec, p.pins.Path(""), err
 }

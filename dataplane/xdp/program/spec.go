@@ -71,11 +71,14 @@ func (o Options) sizeFlows(spec *ebpf.CollectionSpec) error {
 	for name, n := range map[string]uint32{
 		bpf.BalancerMapFlows:       sets,
 		bpf.BalancerMapFlowData:    sets * flowWays,
+		bpf.BalancerMapFlowRecent:  max(1, sets/8),
 		bpf.BalancerMapFlowBack:    2 * sets, // half of the entries are free if all flows need one
 		bpf.BalancerMapConnections: uint32(o.MaxBackends) + 1,
 		bpf.BalancerMapSynFlows:    sets * flowWays,
 	} {
-		spec.Maps[name].MaxEntries = n
+		if m := spec.Maps[name]; m != nil { // a benchmark loads other versions
+			m.MaxEntries = n
+		}
 	}
 	err := errors.Join(spec.Variables[bpf.BalancerVarFlowSets].Set(sets), spec.Variables[bpf.BalancerVarFlowBackLines].Set(2*sets),
 		spec.Variables[bpf.BalancerVarStoresInOrder].Set(runtime.GOARCH == "amd64"))

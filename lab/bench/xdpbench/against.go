@@ -118,7 +118,7 @@ func otherRig(s *scene, b *Build) (*Rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := rigOf(spec, pins, s.NIC)
+	r, err := rigOf(spec, pins, s.under.Settings(), s.NIC)
 	if err != nil {
 		return nil, fmt.Errorf("%s: its maps are not this version's: %w", b.Name, err)
 	}

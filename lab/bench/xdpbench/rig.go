@@ -75,18 +75,18 @@ func BalancerRig(d *xdp.DataPlane, nic int) (*Rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	return rigOf(balancer, pins, nic)
+	return rigOf(balancer, pins, d.Settings(), nic)
 }
 
 // rigOf returns a rig with a load balancer's program, on the maps that are pinned in a
-// folder.
-func rigOf(balancer *ebpf.CollectionSpec, pins string, nic int) (*Rig, error) {
+// folder, and those in shared.
+func rigOf(balancer *ebpf.CollectionSpec, pins string, shared map[string]*ebpf.Map, nic int) (*Rig, error) {
 	spec, err := harnessWith(balancer)
 	if err != nil {
 		return nil, err
 	}
 	device.PresetMAC(spec, uint32(nic), [6]byte(macBalancer))
-	return newRig(spec, balancer.Programs["balancer"], ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: pins}}, nic)
+	return newRig(spec, balancer.Programs["balancer"], ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: pins}, MapReplacements: shared}, nic)
 }
 
 // harnessWith returns the harness with everything that a load balancer's programs need.

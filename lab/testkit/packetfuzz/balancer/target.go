@@ -64,10 +64,10 @@ type Target struct {
 
 // memory are maps of the programs that are mmapped here.
 type memory struct {
-	flows, data, back, connections, guardClients, guardBuckets, guardCredit []byte
-	natScratch, sources, events                                             []byte
-	orphans                                                                 packetfuzz.Ring
-	dataLayout, synLayout                                                   packetfuzz.Layout
+	flows, recent, data, back, connections, guardClients, guardBuckets, guardCredit []byte
+	natScratch, sources, events                                                     []byte
+	orphans                                                                         packetfuzz.Ring
+	dataLayout, synLayout                                                           packetfuzz.Layout
 }
 
 // New opens the agent and loads the programs of an object file, either the agent's own or
@@ -112,7 +112,7 @@ func (t *Target) open(object string) (err error) {
 
 func (t *Target) mapMemory() (err error) {
 	for name, to := range map[string]*[]byte{
-		"flows": &t.memory.flows, "flow_data": &t.memory.data, "flow_back": &t.memory.back, "connections": &t.memory.connections,
+		"flows": &t.memory.flows, "flow_recent": &t.memory.recent, "flow_data": &t.memory.data, "flow_back": &t.memory.back, "connections": &t.memory.connections,
 		"guard_clients": &t.memory.guardClients, "guard_buckets": &t.memory.guardBuckets, "guard_credit": &t.memory.guardCredit,
 		"nat_scratch": &t.memory.natScratch, "syn_sources": &t.memory.sources, "syn_counts": &t.memory.events,
 	} {
@@ -205,6 +205,7 @@ func (t *Target) Reset() error {
 	t.object.Control.Jiffies++
 	if len(m.Flows)+len(m.Clients) > 0 {
 		clear(t.memory.flows)
+		clear(t.memory.recent)
 	}
 	if m.Translated {
 		clear(t.memory.back)
@@ -218,6 +219,7 @@ func (t *Target) Reset() error {
 	}
 	if t.unsure {
 		clear(t.memory.flows)
+		clear(t.memory.recent)
 		clear(t.memory.back)
 		clear(t.memory.connections)
 		clear(t.memory.guardClients)
