@@ -96,7 +96,7 @@ static __always_inline int serve_any(struct xdp_md *ctx, struct frontend *f, boo
 		return stateful(ctx, &p, f, v6);
 	if (f->flags & FRONTEND_SYN_GUARDED && p.t.proto == IPPROTO_TCP && syn_concerns(&p))
 		return TO_SYN;
-	choose(&k, f, &p);
+	choose_apart(&k, f, &p);
 	trace_pick(f, &k);
 	return v6 ? send_v6(ctx, &p, f, &k) : send_v4(ctx, &p, f, &k);
 }

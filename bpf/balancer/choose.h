@@ -97,6 +97,14 @@ static __always_inline void choose(struct pick *k, const struct frontend *f, con
 	k->new_flow = opens(p);
 }
 
+/* The same outside the fast path: its stack frame is free again when others need one. */
+static __noinline __u32 choose_apart(struct pick *k, const struct frontend *f,
+				     const struct packet *p)
+{
+	choose(k, f, p);
+	return k->id;
+}
+
 #define trace_pick(f, k)                                                                           \
 	do {                                                                                       \
 		trace_event(TRACE_SLOT, (f)->slots,                                                \

@@ -302,7 +302,7 @@ static __noinline int slow_serve(struct xdp_md *ctx, struct rare *r)
 	if (f->flags & FRONTEND_SYN_GUARDED && r->p.t.proto == IPPROTO_TCP && !r->is_error &&
 	    !r->admitted && syn_concerns(&r->p))
 		return TO_SYN;
-	choose(&r->pick, f, &r->p);
+	choose_apart(&r->pick, f, &r->p);
 	trace_pick(f, &r->pick);
 	if (r->own.offset)
 		r->pick.new_flow = 0;

@@ -323,7 +323,7 @@ func TestAddressesThereAndBack(t *testing.T) {
 // processes 130,000 for the same programs.
 func verifiedMax() uint32 {
 	if strings.HasPrefix(version.Release(), "6.") {
-		return 110_000
+		return 125_000
 	}
 	return 140_000
 }
