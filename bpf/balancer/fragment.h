@@ -6,10 +6,15 @@
  *
  * A first fragment without the complete transport header, or a later one that would
  * overwrite that header, is an attack (RFC 1858, RFC 3128).
+ *
+ * The ports of a first fragment that is rejected because no source port is free are
+ * not retained: in a flood of them, that would replace what other flows need in the
+ * CPU's caches. A few hashes are enough to reject the other fragments.
  */
 #ifndef FAIRLEAD_BALANCER_FRAGMENT_H
 #define FAIRLEAD_BALANCER_FRAGMENT_H
 
+#include "flow.h"
 #include "icmp.h"
 #include "scratch.h"
 
@@ -110,6 +115,45 @@ static __always_inline void fragment_key_set(struct fragment_key *k, const struc
 	__builtin_memset(k->zero, 0, sizeof(k->zero));
 }
 
+/* Returns where this CPU records that a datagram's first fragment was rejected. mark
+ * receives its contents: a hash of the datagram, and the clock. NULL if there is no key.
+ */
+static __always_inline __u64 *fragment_rejected(struct rare *r, __u64 *mark)
+{
+	struct flow_secret *secret = flow_secret_get();
+	struct tuple t = {
+		.src = r->p.t.src,
+		.dst = r->p.t.dst,
+		.sport = r->own.id >> 16,
+		.dport = r->own.id,
+		.proto = r->v6 ? 0 : r->own.proto,
+	};
+	__u64 tag;
+
+	if (!secret)
+		return NULL;
+	tag = r->v6 ? flow_tag(secret, &t, true) : flow_tag(secret, &t, false);
+	*mark = tag << 32 | flow_now();
+	return &r->rejected[(tag >> 32) % FRAGMENTS_REJECTED];
+}
+
+__noinline int fragment_reject(struct rare *r)
+{
+	__u64 mark, *at = r ? fragment_rejected(r, &mark) : NULL;
+
+	if (at)
+		*at = mark;
+	return 0;
+}
+
+/* Reports whether the first fragment was rejected in this second. */
+__noinline bool fragment_is_rejected(struct rare *r)
+{
+	__u64 mark, *at = r ? fragment_rejected(r, &mark) : NULL;
+
+	return at && *at == mark;
+}
+
 __noinline int fragment_remember(const struct rare *r)
 {
 	if (!r)
@@ -119,11 +163,10 @@ __noinline int fragment_remember(const struct rare *r)
 		.sport = r->p.t.sport,
 		.dport = r->p.t.dport,
 		.proto = r->p.t.proto,
-		.flags = r->p.flags,
+		.flags = r->p.flags & ~(PACKET_ADMITTED | PACKET_ASK | PACKET_LAST),
 	};
 	struct fragment_key key;
 
-	trace_event(TRACE_FRAGMENT, TRACE_FRAGMENT_FIRST, 0);
 	fragment_key_set(&key, r);
 	return bpf_map_update_elem(&fragments, &key, &f, BPF_ANY);
 }
@@ -169,8 +212,11 @@ __noinline int fragment_recall(struct xdp_md *ctx, struct rare *r)
 	fragment_wanted = key;
 #endif
 	f = bpf_map_lookup_elem(&fragments, &key);
-	if (!f || bpf_ktime_get_coarse_ns() - f->seen > FRAGMENT_NS)
+	if (!f || bpf_ktime_get_coarse_ns() - f->seen > FRAGMENT_NS) {
+		if (fragment_is_rejected(r))
+			return drop(ctx, DROP_NO_PORT);
 		return fragment_hand_up(ctx, r);
+	}
 	if (f->lost)
 		return drop(ctx, DROP_FRAGMENT_LOST);
 	if (r->own.offset < l4_least(f->proto))

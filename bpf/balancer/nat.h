@@ -20,11 +20,14 @@
 /* Number of ports tried before a flow is rejected. Each port in use costs some cache
  * lines. A flood of flows to a backend without free ports would load so many that
  * other flows slow down. So each failure halves the attempts for that backend, down
- * to one, and each success doubles them.
+ * to one, and each success doubles them. Once a single attempt has failed, only one of
+ * NAT_RETRY flows tries until the kernel's next tick. The others are rejected before
+ * they touch the tables.
  */
 #define NAT_PORT_TRIES 64
 #define NAT_HALVED_MAX 6
 #define NAT_HALVED 64 /* a power of two: backends by the last bits of their id */
+#define NAT_RETRY 16
 
 /* Number of lines in flow_back, a power of two. */
 const volatile __u32 flow_back_lines = 2;
@@ -210,7 +213,8 @@ struct nat_scratch {
 	__u32 now;
 	__u32 seed; /* of the ports to try */
 	__u32 v6;
-	__u8 halved[NAT_HALVED]; /* number of times the attempts are halved, by backend */
+	__u64 failed[NAT_HALVED]; /* single attempts that failed: nat_attempt */
+	__u8 halved[NAT_HALVED];  /* number of times the attempts are halved, by backend */
 };
 
 struct {
@@ -280,6 +284,34 @@ static long nat_try_port(__u32 i, void *found)
 	return *(__u32 *)found;
 }
 
+/* Identifies attempts of this tick to find a port to a backend. One for many ports or
+ * protocols has other free ports for each.
+ */
+static __always_inline __u64 nat_attempt(__u32 id, __be16 port, __u8 proto)
+{
+	return bpf_jiffies64() << 44 | (__u64)proto << 36 | (__u64)port << FLOW_SERVER_BITS | id;
+}
+
+/* Returns where the last such attempt is recorded. */
+static __always_inline __u64 *nat_failed(struct nat_scratch *s, __u32 id, __be16 port)
+{
+	return &s->failed[(id + bpf_ntohs(port)) % NAT_HALVED];
+}
+
+/* Reports whether an attempt is not worthwhile. Not inlined, to save stack. */
+__noinline bool nat_gives_up(const struct packet *p, __u32 id)
+{
+	struct nat_scratch *s = nat_scratch_get();
+	struct server *server = server_lookup(id);
+	__be16 port;
+
+	if (!p || !s || !server)
+		return false;
+	port = nat_server_port(server, p->t.dport);
+	return *nat_failed(s, id, port) == nat_attempt(id, port, p->t.proto) &&
+	       bpf_get_prandom_u32() % NAT_RETRY;
+}
+
 /* Finds a port for a fullnat flow, whose reply tuple in s lacks only the port. When
  * the attempts are reduced, they differ each time, so that a client's next SYN may
  * succeed.
@@ -287,16 +319,21 @@ static long nat_try_port(__u32 i, void *found)
 static __always_inline bool nat_search(struct nat_scratch *s, __u64 tag, __u32 server)
 {
 	__u8 *halved = &s->halved[server % NAT_HALVED];
+	__u64 *failed = nat_failed(s, server, s->answer.sport);
 	__u32 ports = set.port_count, tries = NAT_PORT_TRIES >> (*halved & 7), found = 0;
 
 	s->seed = *halved ? bpf_get_prandom_u32() : tag >> 32;
 	bpf_loop(ports < tries ? ports : tries, nat_try_port, &found, 0);
 	if (tracing)
 		return found;
-	if (found && *halved)
+	if (found && *halved) {
 		(*halved)--;
-	else if (!found && *halved < NAT_HALVED_MAX)
+		*failed = 0;
+	} else if (!found && *halved < NAT_HALVED_MAX) {
 		(*halved)++;
+	} else if (!found) {
+		*failed = nat_attempt(server, s->answer.sport, s->answer.proto);
+	}
 	return found;
 }
 

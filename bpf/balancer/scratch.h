@@ -15,6 +15,7 @@
 #define OPTIONS4_MAX 40
 /* At least the longest header that any forwarding mode puts before a packet. */
 #define FRONT_MAX 192
+#define FRAGMENTS_REJECTED 64 /* a power of two */
 
 union ip_header {
 	struct iphdr v4;
@@ -65,6 +66,7 @@ struct rare {
 	__u8 handed;   /* from another load balancer: PACKET_ASK or PACKET_LAST */
 	__u8 admitted; /* PACKET_ADMITTED */
 	__u8 proxied;  /* the flow has translated sequence numbers: syn_proxy.h */
+	__u8 no_port;  /* rejected with DROP_NO_PORT */
 	__u8 payload;  /* this and the next two are as in struct opening */
 	__u32 seq;
 	__u32 ack;
@@ -72,6 +74,8 @@ struct rare {
 	__u8 l2[24];
 	__u8 options[OPTIONS4_MAX]; /* IPv4, as received */
 	__u8 front[FRONT_MAX];	    /* bytes to be written */
+	/* Of all packets: datagrams with a rejected first fragment (fragment.h). */
+	__u64 rejected[FRAGMENTS_REJECTED];
 };
 
 struct {

@@ -94,6 +94,7 @@ __noinline int slow_read(struct xdp_md *ctx, struct rare *r)
 	r->payload = 0;
 	r->is_answer = false;
 	r->proxied = false;
+	r->no_port = false;
 	r->shift = 0;
 	r->handed = slow_handed();
 	r->admitted = slow_admitted() | (r->handed & PACKET_ADMITTED);
@@ -242,6 +243,7 @@ static __always_inline int slow_open(struct xdp_md *ctx, struct rare *r, struct 
 		return slow_ask(ctx, r);
 	if (failed == TO_SYN)
 		return TO_SYN;
+	r->no_port = failed == FAILED(DROP_NO_PORT);
 	if (failed < 0)
 		return drop(ctx, FAILED_WHY(failed));
 	if (failed == RARE_IS_NOBODYS)
@@ -275,6 +277,16 @@ __noinline int slow_stateful(struct xdp_md *ctx, struct rare *r, struct frontend
 	return is_nat(f) ? slow_nat(ctx, r, f, o.index, o.tag) : slow_send(ctx, r, f);
 }
 
+/* Chooses the backend of the packet's slot. Separate, to save stack. */
+__noinline int slow_choose(struct rare *r, const struct frontend *f)
+{
+	if (!r || !f)
+		return 0;
+	choose(&r->pick, f, &r->p);
+	trace_pick(f, &r->pick);
+	return 0;
+}
+
 /* The flow is identified: forwards to its frontend's backend, or back to its client. */
 static __noinline int slow_serve(struct xdp_md *ctx, struct rare *r)
 {
@@ -302,8 +314,7 @@ static __noinline int slow_serve(struct xdp_md *ctx, struct rare *r)
 	if (f->flags & FRONTEND_SYN_GUARDED && r->p.t.proto == IPPROTO_TCP && !r->is_error &&
 	    !r->admitted && syn_concerns(&r->p))
 		return TO_SYN;
-	choose_apart(&r->pick, f, &r->p);
-	trace_pick(f, &r->pick);
+	slow_choose(r, f);
 	if (r->own.offset)
 		r->pick.new_flow = 0;
 	return slow_send(ctx, r, f);
@@ -348,6 +359,20 @@ static __always_inline int slow_flow(struct xdp_md *ctx, struct rare *r)
 		return slow_unserved(ctx, r);
 	verdict = slow_ports(ctx, r);
 	if (verdict == RARE_GO_ON && r->own.more)
+		trace_event(TRACE_FRAGMENT, TRACE_FRAGMENT_FIRST, 0);
+	return verdict;
+}
+
+/* Serves a packet whose flow is identified. */
+static __always_inline int slow_identified(struct xdp_md *ctx, struct rare *r)
+{
+	int verdict = slow_serve(ctx, r);
+
+	if (!r->own.more || r->own.offset)
+		return verdict;
+	if (r->no_port)
+		fragment_reject(r);
+	else
 		fragment_remember(r);
 	return verdict;
 }
@@ -375,7 +400,7 @@ static __always_inline int slow_frame(struct xdp_md *ctx)
 	if (r->own.broken || (is_fragment(&r->own) && fragment_is_broken(&r->own)))
 		return slow_refuse(ctx, r, DROP_MALFORMED);
 	verdict = slow_flow(ctx, r);
-	return verdict == RARE_GO_ON ? slow_serve(ctx, r) : verdict;
+	return verdict == RARE_GO_ON ? slow_identified(ctx, r) : verdict;
 }
 
 SEC("xdp.frags")

@@ -470,6 +470,8 @@ static __always_inline int stateful_new(const struct packet *p, struct frontend 
 		result = stateful_choose(p, f, o, false);
 	if (result < 0)
 		return result;
+	if (f->method == METHOD_FULLNAT && nat_gives_up(p, o->server))
+		return FAILED(DROP_NO_PORT);
 	result = stateful_open(p, f, o);
 	if (unlikely(result == FLOW_BUSY))
 		result = stateful_open(p, f, o);

@@ -141,41 +141,21 @@ func expire(t testing.TB, d *DataPlane, client, vip string, protocol service.Pro
 // searches fewer ports are tried, but different ones each time.
 func TestFullNATFindsTheLastFreePort(t *testing.T) {
 	n := newNet(t)
-	c := config()
 	const ports = 256
-	c.Ports = PortRange{20000, 20000 + ports - 1}
-	d := n.open(t, c)
-	d.sweeper.close()
+	d := n.openPorts(t, config(), ports)
 	upsert(t, d, frontend(service.FullNAT, vips[false], service.TCP, servers[false]))
-	opens := func(in packet) bool {
-		v, _, err := n.runHere(d, in.bytes(t))
-		must(t, err)
-		return v == redirect
-	}
-	var open []packet
+	free := expirePort(t, d, n.fillPorts(t, d, vips[false], ports)[0])
 	last := packet{dst: vips[false], flags: "S"}
-	testkit.Do(t, n.balancer, func() error {
-		for i := 0; len(open) < ports && i < 100*ports; i++ {
-			in := packet{src: fmt.Sprintf("192.168.%d.2:%d", i%100, 1024+i/100), dst: vips[false], flags: "S"}
-			if opens(in) {
-				open = append(open, in)
-			}
-		}
-		return nil
-	})
-	if len(open) < ports {
-		t.Fatalf("%d flows have a port", len(open))
-	}
-	free := expirePort(t, d, open[0])
 	for i := 1024; last.src == ""; i++ { // a full search ends before the free one
 		in := packet{src: fmt.Sprintf("192.168.200.2:%d", i), dst: vips[false], flags: "S"}
 		if tried := triedPorts(t, d, in); !slices.Contains(tried[:], free) {
 			last = in
 		}
 	}
+	const searches = 16 // one of so many SYNs tries a port
 	testkit.Do(t, n.balancer, func() error {
-		for range 50 * ports {
-			if opens(last) {
+		for range 50 * ports * searches {
+			if n.opens(t, d, last) {
 				return nil
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
-	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/model"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/segment"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
@@ -33,7 +32,7 @@ func (t *Target) checkAnswer(in, out []byte) error {
 		return packetfuzz.Violated("the answer goes to another host\n in  %x\n out %x", in, out)
 	case len(out) > max(len(in)+grown, leastFrame):
 		return packetfuzz.Violated("the answer has %d bytes more\n in  %x\n out %x", len(out)-len(in), in, out)
-	case model.IsMartian(&from.Src):
+	case from.Src.Martian():
 		return packetfuzz.Violated("an address that no host has gets an answer\n in  %x\n out %x", in, out)
 	case tcp[13]&segment.SYN != 0 && (in[from.L4+13]&(segment.SYN|segment.ACK) != segment.SYN || f == nil || !f.Pressure.Guarded):
 		return packetfuzz.Violated("a SYN-ACK from no frontend under pressure, or not for a SYN\n in  %x\n out %x", in, out)

@@ -254,6 +254,9 @@ func (t *Target) compareProtection() error {
 			return packetfuzz.Violated("searches for ports to backends %d are halved %d times, not %d", i, n, m.Halved[i])
 		}
 	}
+	if is := t.object.Control.Random; is != m.Random {
+		return packetfuzz.Violated("the random number is %#x, not %#x", is, m.Random)
+	}
 	return nil
 }
 

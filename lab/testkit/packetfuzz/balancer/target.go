@@ -229,6 +229,7 @@ func (t *Target) Reset() error {
 		t.unsure = false
 	}
 	m.Begin(t.start, firstRandom)
+	m.Jiffies = t.object.Control.Jiffies
 	t.drops.Begin()
 	t.memory.orphans.Skip()
 	t.generator.Reset()
@@ -282,6 +283,7 @@ func (t *Target) Do(s *packetfuzz.Step) error {
 		}
 		t.object.Control.Nanoseconds = t.model.Ns
 		t.object.Control.Jiffies += uint64(s.Ticks) + 1
+		t.model.Jiffies = t.object.Control.Jiffies
 		return nil
 	case packetfuzz.Change:
 		return t.change(s.Arg)

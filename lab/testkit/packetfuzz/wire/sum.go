@@ -81,6 +81,14 @@ func (a Addr) Is4() bool {
 // Zero reports whether an address is ::. For ::ffff:0.0.0.0 it returns false.
 func (a Addr) Zero() bool { return a == Addr{} }
 
+// Martian reports whether no host can have an address.
+func (a Addr) Martian() bool {
+	if a.Is4() {
+		return a[12] == 0 || a[12] == 127 || a[12] >= 224
+	}
+	return a[0] == 0xff || a == Addr{} || a == Addr{15: 1}
+}
+
 // StaysOnLink reports whether no IPv6 packet with this address is forwarded.
 func (a Addr) StaysOnLink() bool {
 	return a[0] == 0xff || a[0] == 0xfe && a[1]&0xc0 == 0x80 || a == Addr{15: 1}

@@ -23,6 +23,12 @@ type View struct {
 	Broken bool
 }
 
+// IsBrokenFragment reports whether it is a fragment of lengths that no sender creates.
+func (v *View) IsBrokenFragment() bool {
+	bytes := v.End - v.L4
+	return v.IsFragment() && (v.Offset+bytes > 0xffff || v.More && (bytes <= 0 || bytes%8 != 0))
+}
+
 // IsFragment reports whether it is not a complete packet.
 func (v *View) IsFragment() bool { return v.Offset > 0 || v.More }
 

@@ -47,6 +47,23 @@ func AddrHash(a *wire.Addr) uint32 { return hashFinish(half(a[:])*hashK0 ^ half(
 // SlotOf returns the slot of a hash among n.
 func SlotOf(hash uint32, n uint32) uint32 { return uint32(uint64(hash) * uint64(n) >> 32) }
 
+// PortTries is how many source ports fullnat tries at most.
+const PortTries = 64
+
+// PortSlot returns the i-th source port of count that is tried.
+func PortSlot(seed, i, count uint32) uint32 {
+	switch {
+	case count <= PortTries:
+		return (SlotOf(seed, count) + i) % count
+	case i == 0:
+		return SlotOf(seed, count)
+	}
+	x := seed + i
+	x = (x ^ x>>16) * 0x85ebca6b
+	x = (x ^ x>>13) * 0xc2b2ae35
+	return SlotOf(x^x>>16, count)
+}
+
 func keyedAddr(k []uint64, a *wire.Addr, v6 bool) uint64 {
 	h := k[0] * word32(a[12:])
 	if v6 {
@@ -120,4 +137,24 @@ func init() {
 	for i := range FlowSecret {
 		FlowSecret[i] = rng.Uint64() | 1
 	}
+}
+
+// Datagram identifies the fragments of a packet.
+type Datagram struct {
+	Src, Dst wire.Addr
+	ID       uint32
+	Proto    byte // 0 for IPv6
+}
+
+// Bytes encodes struct fragment_key.
+func (d Datagram) Bytes() []byte {
+	b := append(append([]byte(nil), d.Src[:]...), d.Dst[:]...)
+	return append(binary.NativeEndian.AppendUint32(b, d.ID), d.Proto, 0, 0, 0)
+}
+
+// Slot is where the rejection of a datagram's first fragment is recorded.
+func (d Datagram) Slot() uint64 {
+	t := wire.Tuple{Src: d.Src, Dst: d.Dst, Proto: d.Proto}
+	t.SPort, t.DPort = uint16(swap16(uint16(d.ID>>16))), uint16(swap16(uint16(d.ID)))
+	return FlowTag(&t) >> 32 % 64
 }

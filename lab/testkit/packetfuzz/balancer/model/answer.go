@@ -111,7 +111,7 @@ func (m *Model) tooBigAnswer(s *sending, mtu int) int32 {
 func (m *Model) answerTooBig(s *sending, mtu, more int, as wire.Addr) int32 {
 	verdict := m.drop(tooBig)
 	v := s.view
-	if s.isError || as.Zero() || as == emptyOf(v.V6) || !v.V6 && v.Offset > 0 || IsMartian(&s.Src) || !m.answers.take(m.Ns) {
+	if s.isError || as.Zero() || as == emptyOf(v.V6) || !v.V6 && v.Offset > 0 || s.Src.Martian() || !m.answers.take(m.Ns) {
 		return verdict
 	}
 	header, most, least := 20, 576, 68
@@ -154,13 +154,6 @@ func appendTooBig(b []byte, v *wire.View, src, dst wire.Addr, mtu, quoted int) [
 	return binary.BigEndian.AppendUint32(b, uint32(mtu))
 }
 
-// FragmentKey identifies the fragments of a packet.
-type FragmentKey struct {
-	src, dst wire.Addr
-	id       uint32
-	proto    byte
-}
-
 // Fragment is what a first fragment leaves for the later ones.
 type Fragment struct {
 	seen         uint64
@@ -169,16 +162,28 @@ type Fragment struct {
 	flags        flags
 }
 
-func keyOf(o *oddPacket) FragmentKey {
-	k := FragmentKey{src: o.view.Src, dst: o.view.Dst, id: o.view.ID, proto: o.view.Proto}
+func keyOf(o *oddPacket) hashes.Datagram {
+	k := hashes.Datagram{Src: o.view.Src, Dst: o.view.Dst, ID: o.view.ID, Proto: o.view.Proto}
 	if o.view.V6 {
-		k.proto = 0
+		k.Proto = 0
 	}
 	return k
 }
 
 func (m *Model) rememberFragment(o *oddPacket) {
 	m.Fragments[keyOf(o)] = &Fragment{m.Ns, o.SPort, o.DPort, o.Proto, o.flags}
+}
+
+// rejectFragment records that a datagram's first fragment got no source port.
+func (m *Model) rejectFragment(o *oddPacket) {
+	k := keyOf(o)
+	m.rejected[k.Slot()] = rejection{k, m.now()}
+}
+
+// rejection is a datagram, and the tick in which its first fragment was rejected.
+type rejection struct {
+	hashes.Datagram
+	at uint32
 }
 
 // fragmentLife is how long a first fragment is remembered.
@@ -190,8 +195,11 @@ const orphanMost = 3072
 // recall gives a later fragment the ports of its first one. over means that it goes to
 // user space, or ends here.
 func (m *Model) recall(o *oddPacket) (verdict int32, over bool) {
-	f := m.Fragments[keyOf(o)]
+	k := keyOf(o)
+	f := m.Fragments[k]
 	switch {
+	case (f == nil || m.Ns-f.seen > fragmentLife) && m.rejected[k.Slot()] == rejection{k, m.now()}:
+		return m.drop(noPort), true
 	case (f == nil || m.Ns-f.seen > fragmentLife) && len(m.frame) > orphanMost:
 		return m.drop(fragmentLost), true
 	case f == nil || m.Ns-f.seen > fragmentLife:
@@ -396,10 +404,4 @@ func (m *Model) isOurs(at int, v6 bool, list []wire.Endpoint) bool {
 	t.DPort = binary.BigEndian.Uint16(b[header+2:])
 	f, _ := m.config.Find(&t)
 	return f != nil && f.Stateful
-}
-
-// Bytes encodes struct fragment_key.
-func (k FragmentKey) Bytes() []byte {
-	b := append(append([]byte(nil), k.src[:]...), k.dst[:]...)
-	return append(binary.NativeEndian.AppendUint32(b, k.id), k.proto, 0, 0, 0)
 }

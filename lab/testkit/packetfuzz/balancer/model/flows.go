@@ -76,9 +76,10 @@ type remembered struct {
 	Clients     map[ClientKey]*Flow
 	answersOf   map[wire.Tuple]*Flow
 	Connections map[uint32]Halves
-	Translated  bool      // some flow has had an entry in flow_back
-	Halved      [64]uint8 // by backend: how often its searches for ports were halved
-	random      uint32    // the programs' random number
+	Translated  bool        // some flow has had an entry in flow_back
+	Halved      [64]uint8   // by backend: how often its searches for ports were halved
+	failed      [64]attempt // single ones that failed
+	Random      uint32      // the programs' random number
 }
 
 // Halves are a backend's connections: active and ended.
@@ -135,6 +136,7 @@ type opened struct {
 	server  uint32
 	fresh   bool
 	natPort uint16
+	proven  bool // by a cookie
 	// quoteShift is for the sequence number that an error quotes.
 	quoteShift uint32
 }
@@ -219,7 +221,7 @@ func (m *Model) open(p *packet, f *programmed.Frontend, o *opened, keep uint32) 
 		if own := m.own(v6); own == emptyOf(v6) || own.Zero() {
 			return nil, m.drop(noSource)
 		}
-		if IsMartian(&p.Src) {
+		if p.Src.Martian() {
 			return nil, m.drop(martianSource)
 		}
 	}
@@ -232,6 +234,9 @@ func (m *Model) open(p *packet, f *programmed.Frontend, o *opened, keep uint32) 
 	s := m.config.Server(o.server)
 	if !s.Used {
 		return nil, m.drop(noBackend)
+	}
+	if f.Full && !o.proven && m.givesUp(s, p) {
+		return nil, m.drop(noPort)
 	}
 	state := opening
 	if p.Proto == wire.UDP {
@@ -285,43 +290,54 @@ func (m *Model) openBack(e *Flow, p *packet, f *programmed.Frontend, s *programm
 	}
 	t.Dst = m.own(v6)
 	halved := &m.Halved[s.Id%64]
-	seed, tries := uint32(e.Tag>>32), min(m.config.PortCount, portTries>>*halved)
+	failed, now := m.attempt(s, p)
+	seed, tries := uint32(e.Tag>>32), min(m.config.PortCount, hashes.PortTries>>*halved)
 	if *halved > 0 { // fewer are tried, but others each time
-		m.random = packetfuzz.NextRandom(m.random)
-		seed = m.random
+		m.Random = packetfuzz.NextRandom(m.Random)
+		seed = m.Random
 	}
 	for i := range tries {
-		t.DPort = uint16(m.config.PortFirst + portSlot(seed, i, m.config.PortCount))
+		t.DPort = uint16(m.config.PortFirst + hashes.PortSlot(seed, i, m.config.PortCount))
 		if m.takeAnswer(e, t) {
 			e.NatPort = t.DPort
-			*halved -= min(*halved, 1)
+			if *halved > 0 {
+				*halved--
+				*failed = attempt{}
+			}
 			return true
 		}
 	}
-	*halved = min(*halved+1, mostHalved)
 	m.saw.Saw(uint64(*halved) | 5<<20)
+	if *halved < mostHalved {
+		*halved++
+	} else {
+		*failed = now
+	}
 	return false
 }
 
-// portTries is how many source ports are tried. Each search that fails halves that for its
-// backend, and each that succeeds doubles it.
-const (
-	portTries  = 64
-	mostHalved = 6
-)
+// Each search that fails halves the number of ports that are tried for its backend, and
+// each that succeeds doubles it. After a single attempt in vain, one in portRetry flows
+// tries in the same jiffy.
+const mostHalved, portRetry = 6, 16
 
-// portSlot is the i-th port that is tried.
-func portSlot(seed, i, count uint32) uint32 {
-	switch {
-	case count <= portTries:
-		return (hashes.SlotOf(seed, count) + i) % count
-	case i == 0:
-		return hashes.SlotOf(seed, count)
+// attempt is a search for a port: the backend, its port, the protocol and the jiffy.
+type attempt [4]uint64
+
+// attempt returns a search in this jiffy, and where the last that failed is stored.
+func (m *Model) attempt(s *programmed.Server, p *packet) (failed *attempt, now attempt) {
+	port := m.serverPort(s, p.DPort)
+	return &m.failed[(s.Id+uint32(port))%64], attempt{uint64(s.Id), uint64(port), uint64(p.Proto), m.Jiffies}
+}
+
+// givesUp reports whether no port is searched for a flow.
+func (m *Model) givesUp(s *programmed.Server, p *packet) bool {
+	if failed, now := m.attempt(s, p); *failed != now {
+		return false
 	}
-	x := seed + i
-	x = (x ^ x>>16) * 0x85ebca6b
-	x = (x ^ x>>13) * 0xc2b2ae35
-	return hashes.SlotOf(x^x>>16, count)
+	m.Random = packetfuzz.NextRandom(m.Random)
+	m.saw.Saw(mostHalved + 1 | 5<<20)
+	return m.Random%portRetry != 0
 }
 
 func (m *Model) takeAnswer(e *Flow, t wire.Tuple) bool {

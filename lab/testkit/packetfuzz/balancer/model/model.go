@@ -14,6 +14,7 @@ import (
 	"encoding/binary"
 
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/hashes"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/programmed"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
@@ -133,7 +134,7 @@ type Model struct {
 	device *Device
 	ports  map[uint32]bool // devices that packets may be redirected to
 
-	Ns uint64
+	Ns, Jiffies uint64 // the kernel's clocks
 
 	frame    []byte // unchanged if the packet was not rewritten
 	expected packetfuzz.Expected
@@ -150,7 +151,8 @@ type Model struct {
 
 	remembered
 	limited
-	Fragments map[FragmentKey]*Fragment
+	Fragments map[hashes.Datagram]*Fragment
+	rejected  [64]rejection
 	answers   allowance
 	natBits   []byte
 	protecting

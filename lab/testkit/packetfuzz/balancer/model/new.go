@@ -5,6 +5,7 @@ import (
 
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/cookie"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/hashes"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/programmed"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
@@ -28,7 +29,7 @@ func New(config *programmed.Config, h Host, saw *packetfuzz.Features) *Model {
 	}
 	m.pool = make([]Flow, 0, 8*packetfuzz.MaxSteps)
 	m.sets = make([][8]*Flow, h.Sets)
-	m.Drops, m.Fragments = map[reason]uint64{}, map[FragmentKey]*Fragment{}
+	m.Drops, m.Fragments = map[reason]uint64{}, map[hashes.Datagram]*Fragment{}
 	m.Flows, m.Clients, m.answersOf = map[wire.Tuple]*Flow{}, map[ClientKey]*Flow{}, map[wire.Tuple]*Flow{}
 	m.Connections = map[uint32]Halves{}
 	m.Each, m.All = map[ClientKey]*ClientBuckets{}, map[uint32]*AllBuckets{}
@@ -39,9 +40,9 @@ func New(config *programmed.Config, h Host, saw *packetfuzz.Features) *Model {
 
 // Begin empties the model for a case that starts at a time and with a random number.
 func (m *Model) Begin(ns uint64, random uint32) {
-	m.Ns, m.random = ns, random
-	m.Translated, m.Orphans, m.Halved = false, 0, [64]uint8{}
-	m.answers = allowance{}
+	m.Ns, m.Random = ns, random
+	m.Translated, m.Orphans, m.Halved, m.failed = false, 0, [64]uint8{}, [64]attempt{}
+	m.answers, m.rejected = allowance{}, [64]rejection{}
 	m.pool = m.pool[:0]
 	clear(m.sets)
 	clear(m.Drops)

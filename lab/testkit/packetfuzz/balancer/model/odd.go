@@ -37,13 +37,22 @@ func (m *Model) odd(handed flags) int32 {
 		return pass
 	case o.view.SourceRoute:
 		return m.refuseOdd(o, sourceRoute)
-	case o.view.Broken || o.view.IsFragment() && isBrokenFragment(&o.view):
+	case o.view.Broken || o.view.IsBrokenFragment():
 		return m.refuseOdd(o, malformed)
 	}
 	if verdict, over := m.flowOf(o); over {
 		return verdict
 	}
-	return m.serveOdd(o)
+	rejected := m.Drops[noPort]
+	verdict := m.serveOdd(o)
+	switch rejected = m.Drops[noPort] - rejected; {
+	case !o.view.More || o.view.Offset > 0:
+	case rejected > 0:
+		m.rejectFragment(o)
+	default:
+		m.rememberFragment(o)
+	}
+	return verdict
 }
 
 // readOdd reads the frame. It returns false if the frame has no IP packet.
@@ -127,12 +136,6 @@ func (m *Model) unservedOdd(o *oddPacket) int32 {
 	return m.refuseOdd(o, noFrontend)
 }
 
-// isBrokenFragment reports whether no sender creates such lengths.
-func isBrokenFragment(v *wire.View) bool {
-	bytes := v.End - v.L4
-	return v.Offset+bytes > 0xffff || v.More && (bytes <= 0 || bytes%8 != 0)
-}
-
 // flowOf determines which flow a packet belongs to; over means that the packet has ended.
 func (m *Model) flowOf(o *oddPacket) (verdict int32, over bool) {
 	switch v := &o.view; {
@@ -145,9 +148,6 @@ func (m *Model) flowOf(o *oddPacket) (verdict int32, over bool) {
 	}
 	if why := m.readPorts(o); why != "" {
 		return m.refuseOdd(o, why), true
-	}
-	if o.view.More {
-		m.rememberFragment(o)
 	}
 	return 0, false
 }
@@ -254,7 +254,7 @@ func (m *Model) icmp(o *oddPacket) (verdict int32, over bool) {
 		return 0, false
 	case !o.isVIP || v.Offset == 0 && !isEcho:
 		return m.unservedOdd(o), true
-	case IsMartian(&v.Src):
+	case v.Src.Martian():
 		return m.drop(martianSource), true
 	case m.staysHere(&o.Src, &o.vip, v.V6):
 		return pass, true
@@ -295,12 +295,4 @@ func (m *Model) echo(o *oddPacket) int32 {
 		e.KeepSum("ICMP", v.L4+2, wire.Sum(m.frame[v.L4:v.L4+8]), v.L4, v.L4+8, 0)
 	}
 	return Tx
-}
-
-// IsMartian reports whether no host can have an address.
-func IsMartian(a *wire.Addr) bool {
-	if a.Is4() {
-		return a[12] == 0 || a[12] == 127 || a[12] >= 224
-	}
-	return a[0] == 0xff || *a == wire.Addr{} || *a == wire.Addr{15: 1}
 }

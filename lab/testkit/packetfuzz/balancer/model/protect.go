@@ -153,7 +153,7 @@ func (m *Model) challenge(s *protectedPacket) int32 {
 		known.Syns--
 		m.event(s.frontend, synAdmitted)
 		return m.admit()
-	case s.flags&opens != 0 && IsMartian(&s.Src):
+	case s.flags&opens != 0 && s.Src.Martian():
 		return m.drop(martianSource)
 	case s.flags&opens != 0:
 		m.event(s.frontend, challengeSent)
@@ -180,7 +180,7 @@ func (m *Model) demandCookie(s *protectedPacket) int32 {
 		return m.checkCookie(s)
 	case !f.Pressure.Guarded:
 		return m.admit()
-	case IsMartian(&s.Src):
+	case s.Src.Martian():
 		return m.drop(martianSource)
 	}
 	m.event(f, cookieSent)
@@ -225,7 +225,7 @@ func (m *Model) checkCookie(s *protectedPacket) int32 {
 		m.drop(synCookie)
 		return m.reject(s)
 	}
-	made := &opened{tag: hashes.FlowTag(&s.Tuple)}
+	made := &opened{tag: hashes.FlowTag(&s.Tuple), proven: true}
 	if made, _ = m.open(&s.packet, f, made, 0); made == nil {
 		return m.reject(s)
 	}
@@ -240,7 +240,7 @@ func (m *Model) checkCookie(s *protectedPacket) int32 {
 
 // reject answers a packet that was dropped with a reset, as a listening socket does.
 func (m *Model) reject(s *protectedPacket) int32 {
-	if s.flags&continues == 0 || s.flags&resets != 0 || IsMartian(&s.Src) || !m.answers.take(m.Ns) {
+	if s.flags&continues == 0 || s.flags&resets != 0 || s.Src.Martian() || !m.answers.take(m.Ns) {
 		return Drop
 	}
 	return m.answerWith(s, &segment.Segment{Flags: segment.RST, Seq: s.ack})
