@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/fragment"
@@ -18,30 +19,38 @@ func (d *DataPlane) Counters() ([]dataplane.FrontendCounters, error) {
 	all := make([]dataplane.FrontendCounters, 0, len(d.programmed))
 	servers := make(map[uint32]dataplane.Counts, len(d.servers.byID))
 	for k, h := range d.programmed {
-		total, err := d.frontendCounts(h.value.Id)
+		c, err := d.countersOf(k, h, servers)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", k, err)
-		}
-		syn, err := d.synCounts(h.value.Id)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", k, err)
-		}
-		syn.Guarded = h.value.Flags&bpf.BalancerFrontendFlagsFRONTEND_SYN_GUARDED != 0
-		c := dataplane.FrontendCounters{Key: k, SYN: syn, Total: total, Backends: make(map[string]dataplane.Counts, len(h.members))}
-		for _, m := range h.members {
-			counts, read := servers[m.id]
-			if !read {
-				if counts, err = d.serverCounts(m.id); err != nil {
-					return nil, fmt.Errorf("%s: backend %s: %w", k, m.key.addr, err)
-				}
-				servers[m.id] = counts
-			}
-			c.Backends[m.key.addr.String()] = counts
+			return nil, err
 		}
 		all = append(all, c)
 	}
 	slices.SortFunc(all, func(a, b dataplane.FrontendCounters) int { return a.Key.Compare(b.Key) })
 	return all, nil
+}
+
+// countersOf reads the counters of one frontend. servers has those of backends that are
+// already read.
+func (d *DataPlane) countersOf(k service.Key, h *programmed, servers map[uint32]dataplane.Counts) (c dataplane.FrontendCounters, err error) {
+	c = dataplane.FrontendCounters{Key: k, Backends: make(map[string]dataplane.Counts, len(h.members))}
+	if c.Total, err = d.frontendCounts(h.value.Id); err != nil {
+		return c, fmt.Errorf("%s: %w", k, err)
+	}
+	if c.SYN, err = d.synCounts(h.value.Id); err != nil {
+		return c, fmt.Errorf("%s: %w", k, err)
+	}
+	c.SYN.Guarded = h.value.Flags&bpf.BalancerFrontendFlagsFRONTEND_SYN_GUARDED != 0
+	for _, m := range h.members {
+		counts, read := servers[m.id]
+		if !read {
+			if counts, err = d.serverCounts(m.id); err != nil {
+				return c, fmt.Errorf("%s: backend %s: %w", k, m.key.addr, err)
+			}
+			servers[m.id] = counts
+		}
+		c.Backends[m.key.addr.String()] = counts
+	}
+	return c, nil
 }
 
 func (d *DataPlane) frontendCounts(id uint32) (sum dataplane.Counts, err error) {

@@ -201,6 +201,16 @@ func (r *Rings) InKernel(of Ring) (bool, error) {
 	return r.memory.has(one.place)
 }
 
+// Owned returns the size of a ring in the kernel, and the number of slots of each owner.
+func (r *Rings) Owned(of Ring) (slots int, owned map[ring.ID]int) {
+	words := r.words(of)
+	owned = map[ring.ID]int{}
+	for _, w := range words {
+		owned[firstOf(w)]++
+	}
+	return len(words), owned
+}
+
 // Slots returns a ring from the kernel, nil for a scheduler whose next ring does not depend on
 // it.
 func (r *Rings) Slots(of Ring) []ring.Slot {
