@@ -5,6 +5,7 @@ const (
 	hintManifest = "correct the field; until then, the last valid version, if any, stays in use"
 	hintAddress  = "kubectl describe service shows why no address is assigned; in a folder, set the annotation fairlead.io/addresses"
 	hintBackend  = "fairlead explain backend ADDR shows the health check and the path to it"
+	hintHealth   = "check the backend, firewalls, and the annotations fairlead.io/health-check-path and -port"
 	hintPath     = "run ip route get for the backend's address on this node"
 	hintPeers    = "fairlead get peers shows the sessions and their last errors"
 )

@@ -24,7 +24,7 @@ func Services(s status.Status, names ...string) ([]Chain, error) {
 			namespace, short, _ := strings.Cut(svc.ID, "/")
 			if selection.IsService(name, namespace, short) {
 				found = true
-				chains = append(chains, service(s, svc))
+				chains = append(chains, serviceChain(s, svc))
 			}
 		}
 		if found {
@@ -73,8 +73,8 @@ func words(p problem.Problem) string {
 	return problem.Problem{Field: p.Field, Message: p.Message}.String()
 }
 
-// service explains a Service that this node knows.
-func service(s status.Status, svc status.Service) Chain {
+// serviceChain explains a Service that this node knows.
+func serviceChain(s status.Status, svc status.Service) Chain {
 	c := Chain{Kind: "service", Name: svc.ID}
 	object := "Service " + svc.ID
 	c.add(Step{Step: StepRead, Object: object, Source: sourceOf(svc.Origin), OK: true})

@@ -6,9 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/plan"
-	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/reconciler"
 )
@@ -43,7 +41,12 @@ func (s Selection) Narrow(v *reconciler.View) *reconciler.View {
 			n.Plan.Refusals = append(n.Plan.Refusals, r)
 		}
 	}
-	n.Withdrawing = slices.DeleteFunc(slices.Clone(v.Withdrawing), func(w advertise.Withdrawal) bool { return !covers(w.Prefix) })
+	n.Withdrawing = nil
+	for _, w := range v.Withdrawing {
+		if covers(w.Prefix) {
+			n.Withdrawing = append(n.Withdrawing, w)
+		}
+	}
 	n.Leaving = map[service.Key]reconciler.Leaving{}
 	for k, l := range v.Leaving {
 		if vips[k.VIP] {
@@ -103,49 +106,55 @@ func (s Selection) covers(addresses map[netip.Addr]bool) func(netip.Prefix) bool
 	}
 }
 
-// narrowProblems removes the problems of other Services, frontends and routes.
+// narrowProblems removes the problems of other Services, frontends and routes. If anything
+// is wrong with all Services, there are very many.
 func (s Selection) narrowProblems(v *reconciler.View, names map[string]bool, covers func(netip.Prefix) bool) {
-	for _, o := range v.Stale {
-		if s.named(o.Service) {
-			names[o.Service] = true
-		}
-	}
-	stale := slices.Clone(v.Stale)
-	v.Stale = nil
+	stale, problems, failures := v.Stale, v.Problems, v.Failures
+	v.Stale, v.Problems, v.Failures = nil, nil, map[string]error{}
 	objects := map[string]bool{}
 	for _, o := range stale {
-		if names[o.Service] {
+		if names[o.Service] || s.named(o.Service) {
 			v.Stale = append(v.Stale, o)
-			objects[o.Object] = true
+			names[o.Service], objects[o.Object] = true, true
 		}
 	}
-	v.Problems = slices.DeleteFunc(slices.Clone(v.Problems), func(p problem.Problem) bool {
-		kind, name, _ := strings.Cut(p.Object, " ")
-		switch kind {
-		case "Service":
-			return !names[name] && !s.named(name)
-		case "EndpointSlice":
-			return !objects[p.Object] && !belongs(name, names)
-		case "route":
-			prefix, err := netip.ParsePrefix(name)
-			return err == nil && !covers(prefix)
+	for i := range problems {
+		if p := &problems[i]; objects[p.Object] || s.concerns(p.Object, names, covers) {
+			v.Problems = append(v.Problems, *p)
 		}
-		return false
-	})
-	failures := map[string]error{}
-	for what, err := range v.Failures {
-		kind, name, _ := strings.Cut(what, " ")
-		prefix, e := netip.ParsePrefix(name)
-		if kind == "route" && e == nil && !covers(prefix) || isFrontend(kind) && !isPlanned(v.Plan, what) {
-			continue
-		}
-		failures[what] = err
 	}
-	v.Failures = failures
+	keys := map[string]bool{}
+	for i := range v.Plan.Frontends {
+		keys[v.Plan.Frontends[i].Key.String()] = true
+	}
+	for what, err := range failures {
+		if kind, _, _ := strings.Cut(what, " "); keys[what] || !isFrontend(kind) && s.concerns(what, names, covers) {
+			v.Failures[what] = err
+		}
+	}
+}
+
+// concerns reports whether an object is selected, or is none of those that a Status has
+// very many of.
+func (s Selection) concerns(object string, names map[string]bool, covers func(netip.Prefix) bool) bool {
+	kind, name, _ := strings.Cut(object, " ")
+	switch kind {
+	case "Service":
+		return names[name] || s.named(name)
+	case "EndpointSlice":
+		return belongs(name, names)
+	case "route":
+		prefix, err := netip.ParsePrefix(name)
+		return err != nil || covers(prefix)
+	}
+	return true
 }
 
 // named reports whether a Service, "namespace/name", is named in the selection.
 func (s Selection) named(id string) bool {
+	if len(s.Services) == 0 {
+		return false
+	}
 	namespace, name, _ := strings.Cut(id, "/")
 	return s.takesService(service.ID{Namespace: namespace, Name: name})
 }
@@ -153,8 +162,8 @@ func (s Selection) named(id string) bool {
 // belongs reports whether an EndpointSlice, "namespace/name", is named after one of the
 // Services, as Kubernetes does.
 func belongs(slice string, names map[string]bool) bool {
-	for name := range names {
-		if slice == name || strings.HasPrefix(slice, name+"-") {
+	for at := len(slice); at > 0; at = strings.LastIndexByte(slice[:at], '-') {
+		if names[slice[:at]] {
 			return true
 		}
 	}
@@ -163,10 +172,9 @@ func belongs(slice string, names map[string]bool) bool {
 
 // isFrontend reports whether an object's first word is the protocol of a frontend.
 func isFrontend(kind string) bool {
-	return slices.ContainsFunc([]service.Protocol{service.TCP, service.UDP, service.SCTP, service.AnyProtocol},
-		func(p service.Protocol) bool { return p.String() == kind })
-}
-
-func isPlanned(p *plan.Plan, key string) bool {
-	return slices.ContainsFunc(p.Frontends, func(f plan.Frontend) bool { return f.Key.String() == key })
+	switch kind {
+	case service.TCP.String(), service.UDP.String(), service.SCTP.String(), service.AnyProtocol.String():
+		return true
+	}
+	return false
 }

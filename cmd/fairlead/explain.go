@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"net/netip"
+
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/agent/explain"
@@ -12,16 +15,19 @@ import (
 func newExplainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain",
-		Short: "Explain why an object is as it is",
+		Short: "Explain why a service, backend, route or flow is as it is",
 		Long: `Explain an object by the steps from its manifest to the kernel and to the routers:
 what decides each step, what is desired and what is programmed, and the first step
 that is not complete (STOPS) with its reason and a fix.`,
 		GroupID: groupQuery,
-		Example: `  fairlead explain service default/web`,
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: `  fairlead explain service default/web
+  fairlead explain backend 172.16.1.10
+  fairlead explain route 10.1.1.0/24
+  fairlead explain flow 192.0.2.7:1234 10.1.1.1:80`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newExplainServiceCommand())
+	cmd.AddCommand(newExplainServiceCommand(), newExplainBackendCommand(), newExplainRouteCommand(), newExplainFlowCommand())
 	return cmd
 }
 
@@ -57,4 +63,101 @@ kubectl fairlead explain service queries all nodes of a cluster.`,
 	q.Flags(cmd)
 	q.NamespaceFlag(cmd)
 	return cmd
+}
+
+func newExplainBackendCommand() *cobra.Command {
+	var q query.Query
+	cmd := &cobra.Command{
+		Use:     "backend BACKEND",
+		Aliases: []string{"backends"},
+		Short:   "Explain whether a backend gets flows",
+		Long: `Explain a backend on this node: the services that have it, its health check with the
+last error, whether each frontend selects it for new flows and for how many slots of
+its Maglev table, how the kernel reaches it (next hop, MAC address, MTU), whether the
+DSR agent delivers to it here, and its counters.
+
+BACKEND is an address, with or without a port, or the name of a pod or machine.`,
+		Example: `  fairlead explain backend 172.16.1.10
+  fairlead explain backend 172.16.1.10:8080 -o yaml
+  fairlead explain backend web-7d4b9c-x2x8z`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: q.Complete(backendNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return q.ShowOnly(cmd, selection.Selection{Backends: args}, func(s status.Status) (status.View, error) {
+				chains, err := explain.Backends(s, args[0])
+				return explain.View(chains), err
+			})
+		},
+	}
+	q.Flags(cmd)
+	return cmd
+}
+
+// backendNames returns the addresses and names of the backends, for completion.
+func backendNames(s status.Status) (names []string) {
+	for _, svc := range s.Services {
+		for _, f := range svc.Frontends {
+			for _, b := range f.Backends {
+				names = append(names, b.Address.String(), b.Name)
+			}
+		}
+	}
+	return names
+}
+
+func newExplainRouteCommand() *cobra.Command {
+	var q query.Query
+	var prefix netip.Prefix
+	cmd := &cobra.Command{
+		Use:     "route PREFIX|ADDR",
+		Aliases: []string{"routes"},
+		Short:   "Explain whether a route is advertised and to which peers",
+		Long: `Explain a route. On a load balancer: the frontends that it leads to, what requests it
+with which attributes, whether it is advertised or withdrawn, and for each peer
+whether it receives the route or which rule excludes it. On a route reflector: the
+received paths. On a router: the received paths and what the kernel has of them.
+
+With an ADDR, explain the routes that contain it.`,
+		Example: `  fairlead explain route 10.1.1.0/24
+  fairlead explain route 10.1.1.1
+  fairlead explain route 2001:db8::1/128 -o json`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: q.Complete(prefixes),
+		PreRunE: func(_ *cobra.Command, args []string) (err error) {
+			prefix, err = parsePrefix(args[0])
+			return err
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			only := selection.Selection{Prefixes: []netip.Prefix{prefix}}
+			if prefix.IsSingleIP() {
+				only.Addresses = []netip.Addr{prefix.Addr()}
+			}
+			return q.ShowOnly(cmd, only, func(s status.Status) (status.View, error) {
+				chains, err := explain.Routes(s, prefix)
+				return explain.View(chains), err
+			})
+		},
+	}
+	q.Flags(cmd)
+	return cmd
+}
+
+// prefixes returns the prefixes of the routes, for completion.
+func prefixes(s status.Status) (names []string) {
+	for _, r := range s.Routes {
+		names = append(names, r.Prefix.String())
+	}
+	return names
+}
+
+// parsePrefix parses a prefix, or an address as the prefix that contains only it.
+func parsePrefix(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return p, fmt.Errorf("%q is not a prefix or an address, as in 10.1.1.0/24 or 2001:db8::1", text)
+	}
+	return p.Masked(), nil
 }
