@@ -28,9 +28,10 @@ type Programmed struct {
 
 // Path is how the kernel of a node sends packets to an address.
 type Path struct {
-	// Interface and Gateway are the route's; without Gateway, the address is on the link.
-	Interface string     `json:"interface,omitempty"`
-	Gateway   netip.Addr `json:"gateway,omitzero"`
+	// Interface is the interface of the route.
+	Interface string `json:"interface,omitempty"`
+	// Gateway is the next hop of the route; none if the address is on the link.
+	Gateway netip.Addr `json:"gateway,omitzero"`
 	// MAC is the neighbor's address, if it is resolved.
 	MAC string `json:"mac,omitempty"`
 	// MTU is that of the route or the interface.

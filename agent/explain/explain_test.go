@@ -25,6 +25,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/fake"
+	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/reconciler"
 	"github.com/fairlead/fairlead/reconciler/probe"
 	"github.com/fairlead/fairlead/source"
@@ -310,4 +311,165 @@ func golden(t *testing.T, name, got string) {
 	if d := cmp.Diff(string(want), got); d != "" {
 		t.Errorf("%s (go test ./agent/explain -update writes it again): -want +got:\n%s", path, d)
 	}
+}
+
+func (w *world) explainBackend(t *testing.T, name string) explain.Chain {
+	t.Helper()
+	chains, err := explain.Backends(w.status(t, selection.Selection{Backends: []string{name}}), name)
+	if err != nil || len(chains) != 1 {
+		t.Fatalf("%+v, %v", chains, err)
+	}
+	return chains[0]
+}
+
+func TestBackend(t *testing.T) {
+	var all bytes.Buffer
+	for _, s := range []story{
+		{"no fault", func(*world) {}, "", ""},
+		{"it is down", func(w *world) { w.down("172.16.1.10:8080") }, explain.StepHealth, "connect: connection refused"},
+		{"it drains", func(w *world) { w.web.Frontends[0].Backends[0].Weight = 0 }, explain.StepSelected, "weight 0 or terminating"},
+		{"its frontend is not programmed", func(w *world) {
+			w.view.Refused = map[service.Key]string{w.web.Frontends[0].Key: "scheduler lc: not supported by this data plane"}
+		}, explain.StepSelected, "the frontend is rejected: scheduler lc"},
+		{"no route to it", func(w *world) {
+			w.paths[netip.MustParseAddr("172.16.1.10")] = dataplane.Path{Error: "the kernel has no route to it"}
+		}, explain.StepReachable, "the kernel has no route to it"},
+		{"no neighbor", func(w *world) {
+			w.paths[netip.MustParseAddr("172.16.1.10")] = dataplane.Path{Interface: "eth0", MTU: 1500, Error: "172.16.1.10 does not answer on eth0 (no MAC address)"}
+		}, explain.StepReachable, "does not answer on eth0"},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			w := newWorld()
+			s.fault(w)
+			c := w.explainBackend(t, "172.16.1.10")
+			s.check(t, c)
+			all.WriteString(s.name + ":\n")
+			if err := status.Write(&all, explain.View([]explain.Chain{c}), status.Table); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	golden(t, "backend.table", all.String())
+	if c := newWorld().explainBackend(t, "web-2"); c.Name != "172.16.2.10:8080" || !c.Complete {
+		t.Errorf("by the name of its pod: %+v", c)
+	}
+}
+
+func TestRoute(t *testing.T) {
+	prefix := netip.MustParsePrefix("10.1.1.1/32")
+	var all bytes.Buffer
+	for _, s := range []story{
+		{"no fault", func(*world) {}, "", ""},
+		{"by an Advertisement, not for all peers", func(w *world) {
+			w.input.Announce = offers(route.Offer{By: "Advertisement edge", Attributes: route.Attributes{Peers: "tor-1", MED: 20}})
+		}, "", ""},
+		{"no frontend is served", func(w *world) { w.web.Frontends[0].Backends = nil }, explain.StepOrigins, "no-endpoints"},
+		{"an advertisement that matches nothing", func(w *world) {
+			w.input.Announce = func(*service.Service, netip.Addr) ([]route.Offer, string) {
+				return nil, "no Advertisement is for it on this node"
+			}
+		}, explain.StepRequested, "no-matching-advertisement"},
+		{"a drained node", func(w *world) {
+			w.input.Node.Drain = plan.Drain{Stage: plan.Withdrawn, Why: []string{"by command (fairlead drain)"}}
+		}, explain.StepRequested, "draining: this load balancer is draining: by command"},
+		{"another withdrawal is not confirmed", func(w *world) {
+			w.web.Frontends[0].Backends = nil
+			w.view.Withdrawing = []advertise.Withdrawal{{Prefix: prefix, From: "BGP peer 10.0.0.1", Since: ago(time.Minute), Reason: "no answer"}}
+		}, explain.StepOrigins, "no-endpoints"},
+		{"a peer is down", func(w *world) { w.fail(1) }, "", "the session is active: connect: no route to host"},
+		{"all peers are down", func(w *world) { w.fail(0); w.fail(1) }, explain.StepReceived, "the session is active: connect: no route to host"},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			w := newWorld()
+			s.fault(w)
+			chains, err := explain.Routes(w.status(t, selection.Selection{Prefixes: []netip.Prefix{prefix}, Addresses: []netip.Addr{prefix.Addr()}}), prefix)
+			if err != nil || len(chains) != 1 {
+				t.Fatalf("%+v, %v", chains, err)
+			}
+			s.check(t, chains[0])
+			all.WriteString(s.name + ":\n")
+			if err := status.Write(&all, explain.View(chains), status.Table); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	golden(t, "route.table", all.String())
+}
+
+// A router explains what it received and what its kernel has.
+func TestRouteOfARouter(t *testing.T) {
+	p, hop := netip.MustParsePrefix("10.1.1.0/24"), netip.MustParseAddr("10.0.0.105")
+	for name, c := range map[string]struct {
+		role   string
+		routes []status.Route
+		story
+	}{
+		"installed":  {status.RoleRouter, []status.Route{{Prefix: p, NextHop: hop, Advertised: true}}, story{}},
+		"missing":    {status.RoleRouter, []status.Route{{Prefix: p, NextHop: hop, Reason: "not yet installed in the kernel"}}, story{stops: explain.StepInstalled, reason: "not yet installed"}},
+		"degraded":   {status.RoleRouter, []status.Route{{Prefix: p, NextHop: hop, Advertised: true, Rule: status.RuleDegraded, Reason: "no route to host"}}, story{stops: explain.StepInstalled, reason: "no route to host"}},
+		"reflected":  {status.RoleReflector, []status.Route{{Prefix: p, NextHop: hop, Advertised: true}}, story{}},
+		"unaccepted": {status.RoleRouter, nil, story{stops: explain.StepReceived, reason: "it is outside --accept-prefixes"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := status.Status{Role: c.role, Routes: c.routes}
+			if c.routes == nil {
+				s.Problems = []problem.Problem{{Object: "route 10.1.1.0/24", Message: "it is outside --accept-prefixes 10.2.0.0/16"}}
+			}
+			chains, err := explain.Routes(s, p)
+			if err != nil || len(chains) != 1 {
+				t.Fatalf("%+v, %v", chains, err)
+			}
+			c.check(t, chains[0])
+		})
+	}
+}
+
+// step is a step of a trace.
+func step(note, text string) xdp.TraceStep { return xdp.TraceStep{Note: note, Text: text} }
+
+func TestFlow(t *testing.T) {
+	to := step("frontend", "frontend TCP 10.1.1.1:80 (Service default/web): forwarding mode tunnel, scheduler maglev")
+	slot, belongs := step("slot", "hash 0x0000002a: slot 7 of 251"), step("server", "the slot belongs to 172.16.1.10:8080; no other backend can have its flows")
+	leaves := []xdp.TraceStep{step("ask", "kernel route lookup: route found, MTU 1500"), step("next-hop", "sent on eth0 to 02:00:00:00:00:01")}
+	vip := netip.MustParseAddrPort("10.1.1.1:80")
+	var all bytes.Buffer
+	for _, s := range []struct {
+		story
+		vip   netip.AddrPort
+		trace *xdp.Trace
+	}{
+		{story{name: "forwarded"}, vip, &xdp.Trace{Verdict: "XDP_REDIRECT", Steps: append([]xdp.TraceStep{to, slot, belongs}, leaves...)}},
+		{story{"another port", nil, explain.StepFrontend, "no frontend has this port"}, netip.MustParseAddrPort("10.1.1.1:81"),
+			&xdp.Trace{Verdict: "XDP_DROP", Drop: "no-frontend", Steps: []xdp.TraceStep{step("unserved", "the destination is a VIP, but no frontend has this port and protocol"), step("drop", "dropped: no-frontend")}}},
+		{story{"a Service without endpoints", func(w *world) { w.web.Frontends[0].Backends = nil }, explain.StepFrontend, "TCP 10.1.1.1:80 is no-endpoints"}, vip,
+			&xdp.Trace{Verdict: "XDP_PASS", Steps: []xdp.TraceStep{step("not-ours", "the destination is neither a VIP nor an address of this load balancer")}}},
+		{story{"outside the source ranges", func(w *world) { w.web.Allow = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")} }, explain.StepPolicy, "dropped: source-denied"}, vip,
+			&xdp.Trace{Verdict: "XDP_DROP", Drop: "source-denied", Steps: []xdp.TraceStep{to, step("drop", "dropped: source-denied")}}},
+		{story{"the flow table is full", nil, explain.StepBackend, "dropped: flows-full"}, vip,
+			&xdp.Trace{Verdict: "XDP_DROP", Drop: "flows-full", Steps: []xdp.TraceStep{to, slot, step("drop", "dropped: flows-full")}}},
+		{story{"no route to the backend", nil, explain.StepForwarded, "dropped: no-route"}, vip,
+			&xdp.Trace{Verdict: "XDP_DROP", Drop: "no-route", Steps: []xdp.TraceStep{to, slot, belongs, step("ask", "kernel route lookup: unreachable"), step("drop", "dropped: no-route")}}},
+		{story{"larger than the MTU", nil, explain.StepForwarded, "dropped: too-big"}, vip,
+			&xdp.Trace{Verdict: "XDP_REDIRECT", Drop: "too-big", Steps: []xdp.TraceStep{to, slot, belongs, step("drop", "dropped: too-big"), step("answer", "answered by the load balancer: packet too big, maximum 1480 bytes")}}},
+		{story{name: "without a trace"}, vip, nil},
+		{story{"denied, without a trace", func(w *world) { w.web.Deny = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }, explain.StepPolicy, "outside the source ranges"}, vip, nil},
+		{story{"another address, without a trace", nil, explain.StepFrontend, "no Service has the address 10.1.1.9"}, netip.MustParseAddrPort("10.1.1.9:80"), nil},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			w := newWorld()
+			if s.fault != nil {
+				s.fault(w)
+			}
+			c := explain.Flow(w.status(t, selection.Selection{Addresses: []netip.Addr{s.vip.Addr()}}), explain.FlowFacts{
+				Client: netip.MustParseAddrPort("192.0.2.7:1234"), VIP: s.vip, Protocol: service.TCP, Trace: s.trace,
+				Tracked: []dataplane.Flow{{Server: netip.MustParseAddrPort("172.16.1.10:8080"), State: "established", Idle: 3 * time.Second}},
+			})
+			s.check(t, c)
+			all.WriteString(s.name + ":\n")
+			if err := status.Write(&all, explain.View([]explain.Chain{c}), status.Table); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	golden(t, "flow.table", all.String())
 }

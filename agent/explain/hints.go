@@ -1,5 +1,7 @@
 package explain
 
+import "github.com/fairlead/fairlead/core/plan"
+
 // Hints about steps whatever their state.
 const (
 	hintManifest = "correct the field; until then, the last valid version, if any, stays in use"
@@ -7,8 +9,17 @@ const (
 	hintBackend  = "fairlead explain backend ADDR shows the health check and the path to it"
 	hintHealth   = "check the backend, firewalls, and the annotations fairlead.io/health-check-path and -port"
 	hintPath     = "run ip route get for the backend's address on this node"
+	hintUndrain  = "end the drain of this node: fairlead undrain, or kubectl uncordon"
 	hintPeers    = "fairlead get peers shows the sessions and their last errors"
 )
+
+// ruleHint is what to do about a rule that prevents a route.
+func ruleHint(r plan.Rule) string {
+	if r == plan.RuleDraining { // also the name of a state
+		return hintUndrain
+	}
+	return hints[string(r)]
+}
 
 // hints are what to do about a state or a rule.
 var hints = map[string]string{
@@ -16,7 +27,7 @@ var hints = map[string]string{
 	"no-healthy-backend":        hintBackend,
 	"panic":                     hintBackend,
 	"awaiting-health":           "wait for twice the timeout of the health check",
-	"draining":                  "set a weight above 0, start other backends, or end the drain of this node (fairlead undrain, kubectl uncordon)",
+	"draining":                  "set a weight above 0 (fairlead.io/weights), or start other backends",
 	"conflict":                  "use another address or port",
 	"dedicated-elsewhere":       "none needed on this node",
 	"not-advertised":            "add an Advertisement for the address, or none needed",

@@ -126,7 +126,7 @@ func notRequested(c *Chain, p netip.Prefix, not []status.Route) {
 		return
 	}
 	for _, r := range not {
-		step := Step{Step: StepRequested, Object: p.String(), Source: "Advertisements", Programmed: "no route", Reason: string(r.Rule) + ": " + r.Reason, Hint: hints[string(r.Rule)]}
+		step := Step{Step: StepRequested, Object: p.String(), Source: "Advertisements", Programmed: "no route", Reason: string(r.Rule) + ": " + r.Reason, Hint: ruleHint(r.Rule)}
 		switch r.Rule {
 		case status.RuleWithdrawing:
 			step.Step, step.Source, step.Programmed = StepWithdrawn, "peers", "not confirmed"
@@ -146,11 +146,11 @@ func requested(c *Chain, s status.Status, p netip.Prefix, r status.Route, not []
 	step.Desired = route.Route{Prefix: r.Prefix, NextHop: r.NextHop, Attributes: r.Attributes}.String()
 	for _, n := range not {
 		if n.Rule == plan.RuleAttributeConflict {
-			step.Reason, step.Hint = string(n.Rule)+": "+n.Reason, hints[string(n.Rule)]
+			step.Reason, step.Hint = string(n.Rule)+": "+n.Reason, ruleHint(n.Rule)
 		}
 	}
 	c.add(step)
-	sent := Step{Step: StepAdvertised, Object: p.String(), Source: "agent", Desired: "advertised", OK: r.Advertised, Programmed: "not advertised", Hint: hints[string(r.Rule)]}
+	sent := Step{Step: StepAdvertised, Object: p.String(), Source: "agent", Desired: "advertised", OK: r.Advertised, Programmed: "not advertised", Hint: ruleHint(r.Rule)}
 	if r.Advertised {
 		sent.Programmed = strings.TrimSuffix("advertised for "+status.Age(r.Since, s.Time), " for ")
 	}

@@ -329,7 +329,7 @@ func advertised(c *Chain, s status.Status, v status.Verdict) {
 	case !v.Prefix.IsValid() && hasStopped(c):
 		step.Programmed, step.Reason = "not advertised", "no frontend of the address can be served"
 	default:
-		step.Programmed, step.Reason, step.Hint = "not advertised", reason, hints[string(v.Rule)]
+		step.Programmed, step.Reason, step.Hint = "not advertised", reason, ruleHint(v.Rule)
 	}
 	c.add(step)
 	if !step.OK {

@@ -16,17 +16,28 @@ import (
 
 // Settings are how a frontend is programmed, or should be.
 type Settings struct {
-	ForwardingMode        service.Method        `json:"forwardingMode"`
-	Encapsulation         service.Encapsulation `json:"encapsulation,omitempty"`
-	Scheduler             service.Scheduler     `json:"scheduler"`
-	MaglevTableSize       int                   `json:"maglevTableSize,omitempty"`
-	ConnectionConsistency service.Survival      `json:"connectionConsistency,omitempty"`
-	Affinity              string                `json:"affinity,omitempty"`
-	SourceRanges          []netip.Prefix        `json:"sourceRanges,omitempty"`
-	DenySourceRanges      []netip.Prefix        `json:"denySourceRanges,omitempty"`
-	RateLimits            string                `json:"rateLimits,omitempty"`
-	SYNProtection         service.SYNProtection `json:"synProtection,omitempty"`
-	Backends              int                   `json:"backends"`
+	// ForwardingMode is how packets reach the backends.
+	ForwardingMode service.Method `json:"forwardingMode"`
+	// Encapsulation is the format of the tunnel.
+	Encapsulation service.Encapsulation `json:"encapsulation,omitempty"`
+	// Scheduler selects the backend of a new flow.
+	Scheduler service.Scheduler `json:"scheduler"`
+	// MaglevTableSize is the size of the Maglev table.
+	MaglevTableSize int `json:"maglevTableSize,omitempty"`
+	// ConnectionConsistency is how flows stay with their backends.
+	ConnectionConsistency service.Survival `json:"connectionConsistency,omitempty"`
+	// Affinity is how long a client stays with its backend.
+	Affinity string `json:"affinity,omitempty"`
+	// SourceRanges are the only clients that are served; all if empty.
+	SourceRanges []netip.Prefix `json:"sourceRanges,omitempty"`
+	// DenySourceRanges are clients that are not served.
+	DenySourceRanges []netip.Prefix `json:"denySourceRanges,omitempty"`
+	// RateLimits are as in the annotation: "client-cps=50,pps=100000".
+	RateLimits string `json:"rateLimits,omitempty"`
+	// SYNProtection is when it is protected against SYN floods.
+	SYNProtection service.SYNProtection `json:"synProtection,omitempty"`
+	// Backends is the number of backends.
+	Backends int `json:"backends"`
 }
 
 // SettingsOf returns the settings of a frontend.
@@ -100,9 +111,9 @@ type Frontend struct {
 type Backend struct {
 	// Slots is the number of slots of the frontend's table that select it.
 	Slots int `json:"slots,omitempty"`
-	// ServingSince is when it began to take flows, DrainedSince when it began to drain,
-	// if known.
+	// ServingSince is when it began to take flows, if known.
 	ServingSince time.Time `json:"servingSince,omitzero"`
+	// DrainedSince is when it began to drain, if known.
 	DrainedSince time.Time `json:"drainedSince,omitzero"`
 	// MaxConnections is the number of connections at which it gets no new ones.
 	MaxConnections uint32 `json:"maxConnections,omitempty"`

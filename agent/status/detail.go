@@ -82,7 +82,7 @@ const maxPaths = 256
 
 // paths adds to each backend how the kernel sends packets to it.
 func (g *gatherer) paths(services []Service) []problem.Problem {
-	if g.Paths == nil {
+	if g.Paths == nil || !g.detailed {
 		return nil
 	}
 	var to []netip.Addr

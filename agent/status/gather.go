@@ -137,13 +137,9 @@ func (a Agent) Gather(now time.Time) Status {
 	}
 	s.Drain = drainOf(g.view)
 	s.Peers = g.allPeers()
-	answered, unanswered := a.answered()
-	s.Problems = append(s.Problems, unanswered...)
-	g.answered = answered
+	s.Problems = append(s.Problems, g.segments()...)
 	s.Services = g.services()
-	if a.detailed {
-		s.Problems = append(s.Problems, g.paths(s.Services)...)
-	}
+	s.Problems = append(s.Problems, g.paths(s.Services)...)
 	s.Routes = g.routes()
 	s.Withdrawing, s.Leaving = g.view.Withdrawing, leaving(g.view)
 	s.Problems = append(s.Problems, stateProblems(a.State)...)
@@ -179,6 +175,12 @@ func (g *gatherer) allPeers() []advertise.Peer {
 		all = append(all, g.Layer2.Peers()...)
 	}
 	return all
+}
+
+// segments notes who answers on layer 2, and returns the problems.
+func (g *gatherer) segments() (problems []problem.Problem) {
+	g.answered, problems = g.Agent.answered()
+	return problems
 }
 
 func (g *gatherer) count() error {

@@ -299,8 +299,9 @@ type Route struct {
 	Reason string `json:"reason,omitempty"`
 	// Layer2 is the state on a layer 2 segment, if the VIP is advertised there.
 	Layer2 *Layer2 `json:"layer2,omitempty"`
-	// Advertisements request the route, and Frontends is the number of frontends that it
-	// leads to, for a query that selects it.
+	// Advertisements request the route; only for a query that selects it.
 	Advertisements []string `json:"advertisements,omitempty"`
-	Frontends      int      `json:"frontends,omitempty"`
+	// Frontends is the number of frontends that it leads to; only for a query that selects
+	// it.
+	Frontends int `json:"frontends,omitempty"`
 }
