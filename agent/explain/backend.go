@@ -34,7 +34,7 @@ func Backends(s status.Status, name string) ([]Chain, error) {
 		}
 	}
 	if len(at) == 0 {
-		return nil, fmt.Errorf("unknown backend %s: see fairlead get backends", name)
+		return nil, fmt.Errorf("unknown backend %s: %s", name, unread(s, "see fairlead get backends"))
 	}
 	chains := make([]Chain, 0, len(at))
 	for _, uses := range at {

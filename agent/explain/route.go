@@ -32,7 +32,7 @@ func Routes(s status.Status, of netip.Prefix) ([]Chain, error) {
 	if p := problemOf(s, of); p != "" {
 		return []Chain{routeChain(s, of)}, nil
 	}
-	return nil, fmt.Errorf("unknown route %s: see fairlead get routes", of)
+	return nil, fmt.Errorf("unknown route %s: %s", of, unread(s, "see fairlead get routes"))
 }
 
 func leadsTo(p netip.Prefix, svc status.Service) bool {

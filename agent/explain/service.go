@@ -32,11 +32,21 @@ func Services(s status.Status, names ...string) ([]Chain, error) {
 		}
 		c, ok := rejected(s, name)
 		if !ok {
-			return nil, fmt.Errorf("unknown service %s: see fairlead get services", name)
+			return nil, fmt.Errorf("unknown service %s: %s", name, unread(s, "see fairlead get services"))
 		}
 		chains = append(chains, c)
 	}
 	return chains, nil
+}
+
+// unread returns the problem of an agent that has not read its Services yet, else otherwise.
+func unread(s status.Status, otherwise string) string {
+	for _, p := range s.Problems {
+		if p.Object == "Services" {
+			return p.String()
+		}
+	}
+	return otherwise
 }
 
 // addressField is the field of a Service that waits for an address.
