@@ -60,8 +60,11 @@ func backendChain(s status.Status, uses []used) Chain {
 	for _, u := range distinctChecks(uses) {
 		c.add(healthy(s, u))
 	}
+	served := slices.ContainsFunc(uses, func(u used) bool { return !u.elsewhere() })
 	for _, u := range uses {
-		c.add(selected(s, u))
+		step := selected(s, u)
+		step.OK = step.OK || served && u.elsewhere()
+		c.add(step)
 	}
 	if b.Detail != nil && b.Detail.Path != nil {
 		c.add(path(b))
@@ -74,6 +77,11 @@ func backendChain(s status.Status, uses []used) Chain {
 	c.add(Step{Step: StepTraffic, Object: b.Address.String(), Source: "data plane", OK: true,
 		Programmed: fmt.Sprintf("%d flows, %d packets", b.Counts.Flows, b.Counts.Packets)})
 	return c
+}
+
+// elsewhere reports whether this node does not serve the frontend at all.
+func (u used) elsewhere() bool {
+	return slices.Contains([]plan.State{plan.Conflict, plan.DedicatedElsewhere, plan.NotAdvertised}, u.frontend.State)
 }
 
 func servicesOf(uses []used) (all []status.Service) {
