@@ -21,7 +21,7 @@ type used struct {
 }
 
 // Backends explains the backends with a name: an address, with or without a port, or that
-// of a pod or machine. It is an error if there is none.
+// of a pod or machine. It is an error if none exists.
 func Backends(s status.Status, name string) ([]Chain, error) {
 	at := map[netip.AddrPort][]used{}
 	for _, svc := range s.Services {

@@ -69,6 +69,13 @@ const (
 	StepForwarded  = "forwarded"  // the packet leaves toward the backend
 )
 
+// Steps are the names of all steps.
+var Steps = []string{
+	StepRead, StepAccepted, StepAddress, StepPlanned, StepBackends, StepProgrammed, StepReachable, StepDelivered, StepAdvertised, StepReceived,
+	StepHealth, StepSelected, StepTraffic, StepOrigins, StepRequested, StepWithdrawn, StepInstalled,
+	StepFrontend, StepPolicy, StepBackend, StepTracked, StepForwarded,
+}
+
 // add appends a step. The first one that is not complete is where the chain stops.
 func (c *Chain) add(s Step) {
 	if !s.OK && c.StopsAt == "" {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/dsr"
 	"github.com/fairlead/fairlead/dataplane/fake"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/reconciler"
@@ -472,4 +474,74 @@ func TestFlow(t *testing.T) {
 		})
 	}
 	golden(t, "flow.table", all.String())
+}
+
+// The page shows how an unhealthy Service and one of its backends are explained, and names
+// every step.
+func TestPage(t *testing.T) {
+	const path = "../../docs/troubleshooting.md"
+	w := newWorld()
+	w.web.Panic = false
+	w.down("172.16.1.10:8080")
+	w.down("172.16.2.10:8080")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	for _, c := range []explain.Chain{w.explainService(t), w.explainBackend(t, "172.16.2.10")} {
+		var b bytes.Buffer
+		if err := status.Write(&b, explain.View([]explain.Chain{c}), status.Table); err != nil {
+			t.Fatal(err)
+		}
+		block := "```text\n" + b.String() + "```\n"
+		if *update {
+			page = regexp.MustCompile("(?s)```text\n"+c.Kind+"[ \n].*?```\n").ReplaceAllLiteralString(page, block)
+		}
+		if !strings.Contains(page, block) {
+			t.Errorf("%s (go test ./agent/explain -update writes it again) does not show:\n%s", path, &b)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range explain.Steps {
+		if !strings.Contains(page, "`"+step+"`") {
+			t.Errorf("%s does not name the step %s", path, step)
+		}
+	}
+}
+
+// A node with backends explains which of them are here.
+func TestServiceOnABackendNode(t *testing.T) {
+	w := newWorld()
+	w.status(t, selection.Selection{})
+	web := w.web.Frontends[0]
+	s := status.Agent{
+		Role: "dsr", View: func() *reconciler.View { return &w.view },
+		Placement: func() (dsr.State, error) {
+			return dsr.State{
+				Entries: []dsr.Entry{{Key: web.Key, Method: service.Tunnel, Server: web.Backends[0].Addr}},
+				Abroad:  map[netip.Addr]string{web.Backends[1].Addr.Addr(): "routed through eth0 to another node"},
+			}, nil
+		},
+	}.GatherOnly(eleven, selection.Selection{Services: []string{"web"}})
+	chains, err := explain.Services(s, "web")
+	if err != nil || len(chains) != 1 || !chains[0].Complete {
+		t.Fatalf("%+v, %v", chains, err)
+	}
+	if last := chains[0].Steps[len(chains[0].Steps)-1]; last.Step != explain.StepDelivered || last.Programmed != "1 on this node" {
+		t.Errorf("%+v", last)
+	}
+	for name, want := range map[string]string{"172.16.1.10": "delivered on this node", "172.16.2.10": "not on this node: routed through eth0 to another node"} {
+		chains, err := explain.Backends(s, name)
+		if err != nil || len(chains) != 1 {
+			t.Fatalf("%+v, %v", chains, err)
+		}
+		if last := chains[0].Steps[len(chains[0].Steps)-1]; !strings.HasPrefix(last.Programmed, want) {
+			t.Errorf("%s: %+v", name, last)
+		}
+	}
 }

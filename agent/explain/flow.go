@@ -66,7 +66,7 @@ func matching(s status.Status, k service.Key) (of *status.Service, found *status
 	return of, found
 }
 
-// noFrontend completes a step about the frontend with the reason why there is none.
+// noFrontend completes a step about the frontend with the reason why none matches.
 func noFrontend(s status.Status, f FlowFacts, step Step) Step {
 	if step.OK {
 		return step

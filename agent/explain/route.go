@@ -13,7 +13,7 @@ import (
 )
 
 // Routes explains the routes for a prefix, or those that contain an address if it is one:
-// the prefix of a single address. It is an error if there is none.
+// the prefix of a single address. It is an error if none exists.
 func Routes(s status.Status, of netip.Prefix) ([]Chain, error) {
 	var chains []Chain
 	seen := map[netip.Prefix]bool{}
