@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/internal/netlist"
 )
 
 // Look looks up the paths to addresses, in the calling thread's network namespace.
@@ -101,7 +102,7 @@ func (l *looker) neighbor(p *dataplane.Path, link int, hop netip.Addr) error {
 		if at.six {
 			family = unix.AF_INET6
 		}
-		all, err := l.nl.NeighList(link, family)
+		all, err := netlist.Whole(func() ([]netlink.Neigh, error) { return l.nl.NeighList(link, family) })
 		if err != nil {
 			return fmt.Errorf("list the neighbors on %s: %w", p.Interface, err)
 		}
