@@ -445,6 +445,13 @@ func TestFlow(t *testing.T) {
 			&xdp.Trace{Verdict: "XDP_DROP", Drop: "no-frontend", Steps: []xdp.TraceStep{step("unserved", "the destination is a VIP, but no frontend has this port and protocol"), step("drop", "dropped: no-frontend")}}},
 		{story{"a Service without endpoints", func(w *world) { w.web.Frontends[0].Backends = nil }, explain.StepFrontend, "TCP 10.1.1.1:80 is no-endpoints"}, vip,
 			&xdp.Trace{Verdict: "XDP_PASS", Steps: []xdp.TraceStep{step("not-ours", "the destination is neither a VIP nor an address of this load balancer")}}},
+		{story{"another Service has lost the address", func(w *world) {
+			w.web.Frontends[0].Backends = nil
+			other := *w.web
+			other.ID.Name, w.web.Created, other.Created = "younger", ago(time.Hour), ago(time.Minute)
+			w.input.Services = []*service.Service{w.web, &other}
+		}, explain.StepFrontend, "TCP 10.1.1.1:80 is no-endpoints"}, vip,
+			&xdp.Trace{Verdict: "XDP_PASS", Steps: []xdp.TraceStep{step("not-ours", "the destination is neither a VIP nor an address of this load balancer")}}},
 		{story{"outside the source ranges", func(w *world) { w.web.Allow = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")} }, explain.StepPolicy, "dropped: source-denied"}, vip,
 			&xdp.Trace{Verdict: "XDP_DROP", Drop: "source-denied", Steps: []xdp.TraceStep{to, step("drop", "dropped: source-denied")}}},
 		{story{"the flow table is full", nil, explain.StepBackend, "dropped: flows-full"}, vip,

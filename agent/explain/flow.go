@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp"
@@ -51,19 +52,39 @@ func Flow(s status.Status, f FlowFacts) Chain {
 }
 
 // matching returns the frontend of a packet: a port takes precedence over a range, and a
-// range over the whole address.
+// range over the whole address. One that has lost a conflict comes last.
 func matching(s status.Status, k service.Key) (of *status.Service, found *status.Frontend) {
+	best := -1
 	for i := range s.Services {
 		for j := range s.Services[i].Frontends {
 			f := &s.Services[i].Frontends[j]
-			whole := f.Port == 0 && f.LastPort == 65535
-			has := f.VIP == k.VIP && (whole || f.Protocol == k.Protocol.String()) && f.Port <= k.Port && k.Port <= max(f.Port, f.LastPort)
-			if has && (found == nil || found.Port == 0 && found.LastPort == 65535 || f.LastPort == 0) {
-				of, found = &s.Services[i], f
+			if r := rank(*f); r > best && takes(*f, k) {
+				of, found, best = &s.Services[i], f, r
 			}
 		}
 	}
 	return of, found
+}
+
+func isWhole(f status.Frontend) bool { return f.Port == 0 && f.LastPort == 65535 }
+
+func takes(f status.Frontend, k service.Key) bool {
+	return f.VIP == k.VIP && (isWhole(f) || f.Protocol == k.Protocol.String()) && f.Port <= k.Port && k.Port <= max(f.Port, f.LastPort)
+}
+
+// rank is the precedence of a frontend.
+func rank(f status.Frontend) (r int) {
+	switch {
+	case isWhole(f):
+	case f.LastPort != 0:
+		r = 1
+	default:
+		r = 2
+	}
+	if f.State != plan.Conflict {
+		r += 3
+	}
+	return r
 }
 
 // noFrontend completes a step about the frontend with the reason why none matches.

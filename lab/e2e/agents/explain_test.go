@@ -48,7 +48,7 @@ func TestExplain(t *testing.T) {
 	if e.balancer, err = e.AddBalancer(t.Context(), web); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.StartBalancer(e.balancer); err != nil {
+	if err := e.StartBalancer(e.balancer, "--max-frontends", "4"); err != nil { // as many as the two Services have
 		t.Fatal(err)
 	}
 	e.completes(t, "service", "checked")
@@ -58,7 +58,7 @@ func TestExplain(t *testing.T) {
 		run  func(*testing.T)
 	}{
 		{"backend down", e.backendDown}, {"all backends unhealthy", e.allDown}, {"typo in an annotation", e.typo}, {"no endpoints", e.noEndpoints},
-		{"the address of another Service", e.conflict}, {"access list", e.denied}, {"wrong port", e.wrongPort}, {"larger than the MTU", e.tooBig},
+		{"the address of another Service", e.conflict}, {"full table", e.full}, {"unsupported settings", e.unsupported}, {"access list", e.denied}, {"wrong port", e.wrongPort}, {"larger than the MTU", e.tooBig},
 		{"no route to a backend", e.noRoute}, {"drained node", e.drained}, {"peer down", e.peerDown}, {"an advertisement that matches nothing", e.unmatched},
 	} {
 		t.Run(story.name, story.run)
@@ -196,6 +196,27 @@ func (e *explaining) conflict(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.stops(t, explain.StepPlanned, "conflict: Service default/plain already has", "service", "usurper")
+	e.completes(t, "service", "plain")
+}
+
+func (e *explaining) full(t *testing.T) {
+	third := e.plain
+	third.Name, third.Host = "third", 3
+	e.HandIn(t, third)
+	e.stops(t, explain.StepProgrammed, "(MaxFrontends, --max-frontends)", "service", "third")
+	e.completes(t, "service", "plain")
+	third.Annotations = append([]string{`dedicated: "true"`}, third.Annotations...)
+	e.HandIn(t, third)
+	e.stops(t, explain.StepPlanned, "dedicated-elsewhere: the Service is served by dedicated load balancers", "service", "third")
+}
+
+// unsupported needs another port at the backends, which one forwarding mode cannot provide.
+func (e *explaining) unsupported(t *testing.T) {
+	direct := e.plain
+	direct.Annotations = append([]string{"forwarding-mode: dr"}, direct.Annotations...)
+	e.HandIn(t, direct)
+	e.stops(t, explain.StepAccepted, "forwarding mode dr does not rewrite packets", "service", "plain")
+	e.HandIn(t, e.plain)
 	e.completes(t, "service", "plain")
 }
 
