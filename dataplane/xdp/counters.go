@@ -8,6 +8,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/fragment"
+	"github.com/fairlead/fairlead/dataplane/xdp/synflood"
 	"github.com/fairlead/fairlead/internal/features"
 )
 
@@ -36,7 +37,7 @@ func (d *DataPlane) countersOf(k service.Key, h *programmed, servers map[uint32]
 	if c.Total, err = d.frontendCounts(h.value.Id); err != nil {
 		return c, fmt.Errorf("%s: %w", k, err)
 	}
-	if c.SYN, err = d.synCounts(h.value.Id); err != nil {
+	if c.SYN, err = synflood.Counts(d.kernel.SynCounts, h.value.Id); err != nil {
 		return c, fmt.Errorf("%s: %w", k, err)
 	}
 	c.SYN.Guarded = h.value.Flags&bpf.BalancerFrontendFlagsFRONTEND_SYN_GUARDED != 0
@@ -61,19 +62,6 @@ func (d *DataPlane) frontendCounts(id uint32) (sum dataplane.Counts, err error) 
 func (d *DataPlane) serverCounts(id uint32) (sum dataplane.Counts, err error) {
 	err = bpf.EachCPU(d.kernel.ServerCpu, id, func(c bpf.BalancerServerCpu) { add(&sum, c.Packets, c.Bytes, c.Flows) })
 	return sum, err
-}
-
-// synCounts reads the events of a protected frontend.
-func (d *DataPlane) synCounts(id uint32) (c dataplane.SYNCounts, err error) {
-	err = bpf.EachCPU(d.kernel.SynCounts, id, func(n bpf.BalancerSynCounts) {
-		c.CookiesSent += n.N[bpf.BalancerSynEventSYN_COOKIE_SENT]
-		c.CookiesAccepted += n.N[bpf.BalancerSynEventSYN_COOKIE_ACCEPTED]
-		c.CookiesRejected += n.N[bpf.BalancerSynEventSYN_COOKIE_REJECTED]
-		c.ChallengesSent += n.N[bpf.BalancerSynEventSYN_CHALLENGE_SENT]
-		c.ChallengesAnswered += n.N[bpf.BalancerSynEventSYN_CHALLENGE_ANSWERED]
-		c.Admitted += n.N[bpf.BalancerSynEventSYN_ADMITTED]
-	})
-	return c, err
 }
 
 func add(sum *dataplane.Counts, packets, bytes, flows uint64) {

@@ -51,7 +51,7 @@ func (d flooded) Openings(id uint32) (syns, packets uint64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	syn, err := d.synCounts(id)
+	syn, err := synflood.Counts(d.kernel.SynCounts, id)
 	answered := syn.CookiesSent + syn.ChallengesSent
 	return total.Flows + answered, total.Packets + answered, err
 }

@@ -203,12 +203,15 @@ func (r *Rings) InKernel(of Ring) (bool, error) {
 
 // Owned returns the size of a ring in the kernel, and the number of slots of each owner.
 func (r *Rings) Owned(of Ring) (slots int, owned map[ring.ID]int) {
-	words := r.words(of)
 	owned = map[ring.ID]int{}
-	for _, w := range words {
-		owned[firstOf(w)]++
+	one := r.shared.find(of)
+	if one == nil {
+		return 0, owned
 	}
-	return len(words), owned
+	for i := range one.len() {
+		owned[firstOf(one.at(i))]++
+	}
+	return one.len(), owned
 }
 
 // Slots returns a ring from the kernel, nil for a scheduler whose next ring does not depend on
