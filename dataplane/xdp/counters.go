@@ -7,6 +7,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 	"github.com/fairlead/fairlead/dataplane/xdp/fragment"
 	"github.com/fairlead/fairlead/dataplane/xdp/synflood"
 	"github.com/fairlead/fairlead/internal/features"
@@ -34,7 +35,7 @@ func (d *DataPlane) Counters() ([]dataplane.FrontendCounters, error) {
 // already read.
 func (d *DataPlane) countersOf(k service.Key, h *programmed, servers map[uint32]dataplane.Counts) (c dataplane.FrontendCounters, err error) {
 	c = dataplane.FrontendCounters{Key: k, Backends: make(map[string]dataplane.Counts, len(h.members))}
-	if c.Total, err = d.frontendCounts(h.value.Id); err != nil {
+	if c.Total, err = entry.FrontendCounts(d.kernel.FrontendCounts, h.value.Id); err != nil {
 		return c, fmt.Errorf("%s: %w", k, err)
 	}
 	if c.SYN, err = synflood.Counts(d.kernel.SynCounts, h.value.Id); err != nil {
@@ -44,7 +45,7 @@ func (d *DataPlane) countersOf(k service.Key, h *programmed, servers map[uint32]
 	for _, m := range h.members {
 		counts, read := servers[m.id]
 		if !read {
-			if counts, err = d.serverCounts(m.id); err != nil {
+			if counts, err = entry.ServerCounts(d.kernel.ServerCpu, m.id); err != nil {
 				return c, fmt.Errorf("%s: backend %s: %w", k, m.key.addr, err)
 			}
 			servers[m.id] = counts
@@ -52,22 +53,6 @@ func (d *DataPlane) countersOf(k service.Key, h *programmed, servers map[uint32]
 		c.Backends[m.key.addr.String()] = counts
 	}
 	return c, nil
-}
-
-func (d *DataPlane) frontendCounts(id uint32) (sum dataplane.Counts, err error) {
-	err = bpf.EachCPU(d.kernel.FrontendCounts, id, func(c bpf.BalancerCounts) { add(&sum, c.Packets, c.Bytes, c.Flows) })
-	return sum, err
-}
-
-func (d *DataPlane) serverCounts(id uint32) (sum dataplane.Counts, err error) {
-	err = bpf.EachCPU(d.kernel.ServerCpu, id, func(c bpf.BalancerServerCpu) { add(&sum, c.Packets, c.Bytes, c.Flows) })
-	return sum, err
-}
-
-func add(sum *dataplane.Counts, packets, bytes, flows uint64) {
-	sum.Packets += packets
-	sum.Bytes += bytes
-	sum.Flows += flows
 }
 
 // Describe implements dataplane.DataPlane.

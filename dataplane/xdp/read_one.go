@@ -23,7 +23,7 @@ func (d *DataPlane) Read(k service.Key) (*dataplane.Programmed, error) {
 	if h == nil {
 		return nil, nil
 	}
-	v, err := d.lookUp(k)
+	v, err := entry.LookUp(d.kernel.Frontends, d.kernel.PortRanges, k)
 	if err != nil || v.Method == bpf.BalancerMethodMETHOD_NONE {
 		return nil, err
 	}
@@ -42,26 +42,6 @@ func (d *DataPlane) Read(k service.Key) (*dataplane.Programmed, error) {
 		}
 	}
 	return p, nil
-}
-
-// lookUp reads the kernel's entry of a key. Its method is none if there is no frontend.
-func (d *DataPlane) lookUp(k service.Key) (v bpf.BalancerFrontend, err error) {
-	if err := bpf.IgnoreAbsent(d.kernel.Frontends.Lookup(entry.ToKey(k), &v)); err != nil {
-		return v, fmt.Errorf("xdp: read frontend %s: %w", k, err)
-	}
-	if !k.Range() || k.Whole() {
-		return v, nil
-	}
-	for i := range v.Ranges {
-		var r bpf.BalancerPortRange
-		if err := d.kernel.PortRanges.Lookup(v.Range+i, &r); err != nil {
-			return v, fmt.Errorf("xdp: read port ranges of %s: %w", k.VIP, err)
-		}
-		if r.First == k.Port && r.Last == k.Last && service.Protocol(r.Proto) == k.Protocol {
-			return r.F, nil
-		}
-	}
-	return bpf.BalancerFrontend{}, nil
 }
 
 // readProgrammed returns a frontend with those of its members that the kernel has.

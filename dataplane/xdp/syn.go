@@ -47,7 +47,7 @@ func (d flooded) Automatic(all []synflood.Frontend) []synflood.Frontend {
 }
 
 func (d flooded) Openings(id uint32) (syns, packets uint64, err error) {
-	total, err := d.frontendCounts(id)
+	total, err := entry.FrontendCounts(d.kernel.FrontendCounts, id)
 	if err != nil {
 		return 0, 0, err
 	}
