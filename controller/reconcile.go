@@ -14,11 +14,12 @@ import (
 	"github.com/fairlead/fairlead/core/addresspool"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/wake"
+	"github.com/fairlead/fairlead/source/object"
 )
 
 // ConditionAssigned is the condition of a Service that reports whether it has the requested
 // addresses, and why not.
-const ConditionAssigned = "fairlead.io/AddressAssigned"
+const ConditionAssigned = object.ConditionAssigned
 
 // Reasons of ConditionAssigned in addition to those of addresspool.
 const (

@@ -46,7 +46,7 @@ func (s Status) DrainWords() string {
 	case plan.Deferred:
 		return "drain deferred: this is the last active load balancer (" + why + ")"
 	case plan.Drained:
-		return fmt.Sprintf("drained for %s, after %s: %s", age(d.Entered, s.Time), age(d.Since, d.Entered), why)
+		return fmt.Sprintf("drained for %s, after %s: %s", Age(d.Entered, s.Time), Age(d.Since, d.Entered), why)
 	}
 	stage := "routes are in graceful shutdown"
 	if d.Stage == plan.Withdrawn {
@@ -55,5 +55,5 @@ func (s Status) DrainWords() string {
 			stage = "waiting for confirmation that the routes are withdrawn (" + words + ")"
 		}
 	}
-	return fmt.Sprintf("draining for %s, %d flows left, %s: %s", age(d.Since, s.Time), d.Flows, stage, why)
+	return fmt.Sprintf("draining for %s, %d flows left, %s: %s", Age(d.Since, s.Time), d.Flows, stage, why)
 }

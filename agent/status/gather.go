@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/agent/selection"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/problem"
@@ -62,6 +63,29 @@ type Agent struct {
 	Degraded func() []features.Degraded
 	// Probed returns the result for a target, or a zero value.
 	Probed func(health.Target) probe.Result
+	// Placement is DSRAgent without flows and counters, and Paths returns how the kernel
+	// sends packets to addresses. Either may be nil; only GatherOnly calls them.
+	Placement func() (dsr.State, error)
+	Paths     func([]netip.Addr) (map[netip.Addr]dataplane.Path, error)
+
+	detailed bool
+}
+
+// GatherOnly returns the Status of what is selected, with details, at a cost that does not
+// depend on the rest.
+func (a Agent) GatherOnly(now time.Time, only selection.Selection) Status {
+	if only.All() {
+		return a.Gather(now)
+	}
+	if a.View != nil {
+		view := only.Narrow(a.View())
+		a.View = func() *reconciler.View { return view }
+	}
+	if a.Placement != nil {
+		a.DSRAgent = a.Placement
+	}
+	a.detailed = true
+	return a.Gather(now)
 }
 
 // Gather returns the Status at a given time.
@@ -86,7 +110,7 @@ func (a Agent) Gather(now time.Time) Status {
 	if a.DataPlane != nil {
 		d := a.DataPlane.Describe()
 		s.DataPlane = &d
-		if err := g.count(); err != nil {
+		if err := g.read(); err != nil {
 			s.Problems = append(s.Problems, problem.Failed("data plane", "reading its counters: "+err.Error()))
 		}
 	}
@@ -113,10 +137,9 @@ func (a Agent) Gather(now time.Time) Status {
 	}
 	s.Drain = drainOf(g.view)
 	s.Peers = g.allPeers()
-	answered, unanswered := a.answered()
-	s.Problems = append(s.Problems, unanswered...)
-	g.answered = answered
+	s.Problems = append(s.Problems, g.segments()...)
 	s.Services = g.services()
+	s.Problems = append(s.Problems, g.paths(s.Services)...)
 	s.Routes = g.routes()
 	s.Withdrawing, s.Leaving = g.view.Withdrawing, leaving(g.view)
 	s.Problems = append(s.Problems, stateProblems(a.State)...)
@@ -130,6 +153,7 @@ type gatherer struct {
 	Agent
 	view   *reconciler.View
 	counts map[service.Key]dataplane.FrontendCounters
+	live   map[service.Key]liveFrontend
 	dsr    dsrIndex
 	// peers are those of the Announcer.
 	peers []advertise.Peer
@@ -151,6 +175,12 @@ func (g *gatherer) allPeers() []advertise.Peer {
 		all = append(all, g.Layer2.Peers()...)
 	}
 	return all
+}
+
+// segments notes who answers on layer 2, and returns the problems.
+func (g *gatherer) segments() (problems []problem.Problem) {
+	g.answered, problems = g.Agent.answered()
+	return problems
 }
 
 func (g *gatherer) count() error {
@@ -216,6 +246,9 @@ func (g *gatherer) frontend(f *plan.Frontend) Frontend {
 		out.Backends = append(out.Backends, shown)
 	}
 	out.State, out.Reason = g.state(f, out.Backends)
+	if g.detailed {
+		g.detail(f, &out)
+	}
 	return out
 }
 
@@ -275,6 +308,9 @@ func (g *gatherer) routes() []Route {
 		}
 		if s, ok := g.answered[r.Prefix]; ok {
 			shown.setLayer2(s, r.Mode == route.ModeLayer2 || g.Announcer == nil && g.Cloud == nil)
+		}
+		if g.detailed {
+			shown.Advertisements, shown.Frontends = r.By, len(r.Frontends)
 		}
 		routes = append(routes, shown)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/agent/selection"
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
@@ -36,6 +37,45 @@ func TestGathersLinearly(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// What a query selects costs the same however many Services there are: only finding them
+// looks at every one, without allocating.
+func TestGathersOnlyWhatIsSelected(t *testing.T) {
+	only := selection.Selection{Services: []string{"web-000007"}, Backends: []string{"172.0.0.9"}}
+	var sizes []int
+	var allocs []float64
+	for _, services := range []int{100, 4000} {
+		a := large(services, 1)
+		for i := range a.View().Plan.Frontends {
+			if err := a.DataPlane.Upsert(*a.View().Plan.Frontends[i].Want); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := a.GatherOnly(eleven, only)
+		if len(s.Services) != 2 || len(s.Routes) != 2 || s.Services[0].ID != "default/web-000007" || s.Services[0].Frontends[0].Detail == nil || !s.Services[0].Frontends[0].Detail.Live {
+			t.Fatalf("selected: %+v, %+v", s.Services, s.Routes)
+		}
+		body, err := marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sizes = append(sizes, len(body))
+		allocs = append(allocs, testing.AllocsPerRun(5, func() { a.GatherOnly(eleven, only) }))
+	}
+	if sizes[0] != sizes[1] || allocs[1] > 1.2*allocs[0] {
+		t.Errorf("bytes %v and allocations %v of 100 and 4000 Services", sizes, allocs)
+	}
+}
+
+// BenchmarkGatherOnly answers a query for one of 50,000 Services.
+func BenchmarkGatherOnly(b *testing.B) {
+	a := large(50000, 2)
+	for b.Loop() {
+		if s := a.GatherOnly(eleven, selection.Selection{Services: []string{"web-040000"}}); len(s.Services) != 1 {
+			b.Fatal(s.Services)
+		}
 	}
 }
 

@@ -76,7 +76,7 @@ func (v routes) answers(t *table) {
 	t.head("ADDRESS", "OWNER", "STATE", "SINCE", "REASON")
 	for _, r := range v.list {
 		if l := r.Layer2; l != nil {
-			t.row(fmt.Sprint(r.Prefix.Addr()), address(l.Owner), l.State, age(l.Since, v.status.Time), l.Reason)
+			t.row(fmt.Sprint(r.Prefix.Addr()), address(l.Owner), l.State, Age(l.Since, v.status.Time), l.Reason)
 		}
 	}
 }

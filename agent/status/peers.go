@@ -39,7 +39,7 @@ func (v overview) peers(t *table, wide bool) {
 		if p.AS != 0 { // otherwise a layer-2 member or a cloud
 			as = fmt.Sprint(p.AS)
 		}
-		row := []string{name, as, p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent)}
+		row := []string{name, as, p.State, Age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent)}
 		if wide {
 			row = append(row, fmt.Sprint(p.UpdatesReceived), fmt.Sprint(p.UpdatesSent), fmt.Sprint(p.Flaps))
 		}

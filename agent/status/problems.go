@@ -106,7 +106,7 @@ func staleLines(all []source.Stale, now time.Time) (lines []string) {
 
 // moment formats a time and how long ago it was.
 func moment(then, now time.Time) string {
-	return fmt.Sprintf("%s (%s ago)", then.UTC().Format(time.RFC3339), age(then, now))
+	return fmt.Sprintf("%s (%s ago)", then.UTC().Format(time.RFC3339), Age(then, now))
 }
 
 // staleServices returns the time since which Services, "namespace/name", are stale: that

@@ -67,7 +67,7 @@ func (v overview) serviceProxy(t *table) {
 		t.fact("", a)
 	}
 	t.fact("changes", fmt.Sprintf("%d in %d writes, the last %s ago; delay %s, 99 %% within %s",
-		p.Changes, p.Writes, age(p.LastSync, v.Time), p.DelayP50, p.DelayP99))
+		p.Changes, p.Writes, Age(p.LastSync, v.Time), p.DelayP50, p.DelayP99))
 	if p.Error != "" {
 		t.fact("error", p.Error)
 	}

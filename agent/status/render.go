@@ -239,9 +239,9 @@ func colored(cell string, color bool) string {
 	return cell
 }
 
-// age returns how long ago a time was, in its two largest units: "3m12s"; empty for the
+// Age returns how long ago a time was, in its two largest units: "3m12s"; empty for the
 // zero time.
-func age(then, now time.Time) string {
+func Age(then, now time.Time) string {
 	if then.IsZero() {
 		return ""
 	}

@@ -10,18 +10,16 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/fairlead/fairlead/agent/selection"
 	"github.com/fairlead/fairlead/internal/httpserver"
 	"github.com/fairlead/fairlead/internal/limit"
+	"github.com/fairlead/fairlead/internal/unixsocket"
 )
 
 // SocketDir is the default directory of the sockets of agents, reflectors and routers,
@@ -37,7 +35,7 @@ var (
 	// ErrNoAgent means that nothing listens on the socket.
 	ErrNoAgent = errors.New("is it running? pass --socket if it answers elsewhere")
 	// ErrInUse means that another process already listens on the socket.
-	ErrInUse = errors.New("another agent is listening there: stop it, or use another --socket")
+	ErrInUse = unixsocket.ErrInUse
 )
 
 // Serve listens on the unix socket at path and serves the status until ctx is canceled.
@@ -46,13 +44,19 @@ func Serve(ctx context.Context, path string, get func() Status) error {
 	if err != nil {
 		return err
 	}
-	return Answer(ctx, l, get)
+	return Answer(ctx, l, Everything(get))
 }
+
+// Getter returns the Status of at least what is selected.
+type Getter func(selection.Selection) Status
+
+// Everything returns a Getter for a Status that costs little.
+func Everything(get func() Status) Getter { return func(selection.Selection) Status { return get() } }
 
 // Listen creates the unix socket at path, to which only its owner may connect. It
 // replaces the socket file of a dead agent, but not that of a running one (ErrInUse).
 func Listen(path string) (net.Listener, error) {
-	l, err := listen(path)
+	l, err := unixsocket.Listen(path)
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
@@ -68,12 +72,12 @@ type Endpoint struct {
 
 // Answer serves GET /v1/status on l with the status that get returns, as JSON, and the
 // additional endpoints, until ctx is canceled; then it closes l.
-func Answer(ctx context.Context, l net.Listener, get func() Status, more ...Endpoint) error {
+func Answer(ctx context.Context, l net.Listener, get Getter, more ...Endpoint) error {
 	return httpserver.Until(ctx, &http.Server{Handler: Handler(get, more...), ReadHeaderTimeout: 5 * time.Second}, l)
 }
 
 // Handler returns the handler of Serve, for callers that serve more than status.
-func Handler(get func() Status, more ...Endpoint) http.Handler {
+func Handler(get Getter, more ...Endpoint) http.Handler {
 	mux := http.NewServeMux()
 	always := ReadyEndpoint(func() Readiness { return Readiness{Ready: true, Waits: []string{}} })
 	if !slices.ContainsFunc(more, func(e Endpoint) bool { return e.Pattern == always.Pattern }) {
@@ -83,7 +87,12 @@ func Handler(get func() Status, more ...Endpoint) http.Handler {
 		mux.Handle(e.Pattern, e)
 	}
 	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, r *http.Request) {
-		body, err := marshal(get().complete())
+		only, err := selection.Parse(r.URL.Query())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		body, err := marshal(get(only).complete())
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -119,8 +128,17 @@ func Find(ctx context.Context, dir string) (string, error) {
 
 // Fetch queries the Status of the agent at path.
 func Fetch(ctx context.Context, path string) (Status, error) {
+	return FetchOnly(ctx, path, selection.Selection{})
+}
+
+// FetchOnly queries the Status of what is selected. The answer may contain more.
+func FetchOnly(ctx context.Context, path string, only selection.Selection) (Status, error) {
 	var s Status
-	resp, err := send(ctx, path, http.MethodGet, statusPath, nil)
+	target := statusPath
+	if !only.All() {
+		target += "?" + only.Values().Encode()
+	}
+	resp, err := send(ctx, path, http.MethodGet, target, nil)
 	if err != nil {
 		return s, err
 	}
@@ -183,111 +201,4 @@ func fetchError(path string, err error) error {
 		return fmt.Errorf("the agent's socket %s may only be opened by its owner: run this as the agent's user, mostly root", path)
 	}
 	return fmt.Errorf("asking the agent on %s: %w", path, err)
-}
-
-// socket is a listener that removes its own file when it is closed.
-type socket struct {
-	*net.UnixListener
-	path string
-	self os.FileInfo
-	once sync.Once
-}
-
-// listen creates the socket, and its directory if needed.
-func listen(path string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
-	}
-	var s *socket
-	err := withFolderLocked(path, func() error {
-		if err := removeStale(path); err != nil {
-			return err
-		}
-		var err error
-		s, err = bind(path)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-func bind(path string) (*socket, error) {
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	l.SetUnlinkOnClose(false) // Close first checks whose file it is
-	self, err := os.Lstat(path)
-	if err == nil {
-		err = os.Chmod(path, 0o600)
-	}
-	if err != nil {
-		l.Close()
-		return nil, err
-	}
-	return &socket{UnixListener: l, path: path, self: self}, nil
-}
-
-// Close removes the socket file, unless a successor has replaced it, and closes the
-// socket. It does so in this order and only once: while the socket is open, its inode
-// cannot be reused for another file.
-func (s *socket) Close() error {
-	err := net.ErrClosed
-	s.once.Do(func() { err = s.close() })
-	return err
-}
-
-func (s *socket) close() error {
-	err := withFolderLocked(s.path, func() error {
-		now, err := os.Lstat(s.path)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, s.self) {
-			return nil
-		}
-		return errors.Join(err, os.Remove(s.path))
-	})
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil // the whole directory is gone
-	}
-	return errors.Join(err, s.UnixListener.Close())
-}
-
-// removeStale removes the socket of a dead agent. It does not remove files that are not
-// sockets.
-func removeStale(path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if info.Mode()&fs.ModeSocket == 0 {
-		return errors.New("is there already and no socket: move it away, or pass another --socket")
-	}
-	conn, err := net.DialTimeout("unix", path, 2*time.Second)
-	if err == nil {
-		conn.Close()
-		return ErrInUse
-	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return err
-	}
-	return os.Remove(path)
-}
-
-// withFolderLocked runs f while holding the lock on path's directory, so that checking
-// and removing a socket file is atomic. The kernel releases the lock when its holder
-// dies.
-func withFolderLocked(path string, f func() error) error {
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("locking the folder: %w", err)
-	}
-	return f()
 }

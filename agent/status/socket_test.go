@@ -177,7 +177,7 @@ func TestSomebodyElsesSocket(t *testing.T) {
 }
 
 func TestOnlyStatusIsAnswered(t *testing.T) {
-	h := Handler(func() Status { return Status{Node: "n"} })
+	h := Handler(Everything(func() Status { return Status{Node: "n"} }))
 	for _, c := range []struct {
 		method, path string
 		want         int
@@ -202,7 +202,7 @@ func TestEndpoints(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- Answer(ctx, l, func() Status { return Status{Node: "n"} },
+		done <- Answer(ctx, l, Everything(func() Status { return Status{Node: "n"} }),
 			Endpoint{"POST /v1/echo", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })},
 			Endpoint{"GET /v1/no", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "not now: fix it", 400) })})
 	}()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/agent/selection"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/route"
@@ -167,6 +168,8 @@ type Frontend struct {
 	SYNFlood *dataplane.SYNCounts `json:"synFlood,omitempty"`
 	// Backends are the backends of the frontend.
 	Backends []Backend `json:"backends"`
+	// Detail is what the kernel has, for a query that selects the frontend.
+	Detail *selection.Frontend `json:"detail,omitempty"`
 }
 
 // SYNProtected reports whether the frontend is currently protected against a SYN flood.
@@ -207,6 +210,8 @@ type Backend struct {
 	Counts dataplane.Counts `json:"counts"`
 	// Local is what this node's DSR agent does for the backend, if it has to do anything.
 	Local *Local `json:"local,omitempty"`
+	// Detail is how it is checked and reached, for a query that selects its frontend.
+	Detail *selection.Backend `json:"detail,omitempty"`
 }
 
 // Local is what this node's DSR agent does for a backend.
@@ -294,4 +299,9 @@ type Route struct {
 	Reason string `json:"reason,omitempty"`
 	// Layer2 is the state on a layer 2 segment, if the VIP is advertised there.
 	Layer2 *Layer2 `json:"layer2,omitempty"`
+	// Advertisements request the route; only for a query that selects it.
+	Advertisements []string `json:"advertisements,omitempty"`
+	// Frontends is the number of frontends that it leads to; only for a query that selects
+	// it.
+	Frontends int `json:"frontends,omitempty"`
 }

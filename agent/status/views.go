@@ -27,7 +27,7 @@ type overview struct{ Status }
 
 func (v overview) table(t *table) {
 	t.line("fairlead %s on %s (%s)", v.Version, v.Node, v.Kernel)
-	t.fact("role", v.Role+", up "+age(v.Started, v.Time))
+	t.fact("role", v.Role+", up "+Age(v.Started, v.Time))
 	if d := v.DataPlane; d != nil {
 		t.fact("data plane", d.Kind)
 		for _, a := range d.Attached {
@@ -313,7 +313,7 @@ func (v backends) table(t *table) {
 		}
 		row = append(row, b.Node, b.weight())
 		if v.status.balances() {
-			row = append(row, b.Health, age(b.Since, v.status.Time), b.state(), fmt.Sprint(b.Counts.Flows))
+			row = append(row, b.Health, Age(b.Since, v.status.Time), b.state(), fmt.Sprint(b.Counts.Flows))
 			if t.wide {
 				row = append(row, fmt.Sprint(b.Counts.Packets), size(b.Counts.Bytes))
 			}
@@ -387,7 +387,7 @@ func (v routes) table(t *table) {
 	}
 	t.head(cells("ATTRIBUTES", "PREFIX", "NEXT HOP", "ADVERTISED", "SINCE", "REASON")...)
 	for _, r := range v.list {
-		t.row(cells(r.Attributes.String(), r.Prefix.String(), address(r.NextHop), yesNo(r.Advertised), age(r.Since, v.status.Time), r.Reason)...)
+		t.row(cells(r.Attributes.String(), r.Prefix.String(), address(r.NextHop), yesNo(r.Advertised), Age(r.Since, v.status.Time), r.Reason)...)
 	}
 	v.answers(t)
 }

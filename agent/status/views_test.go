@@ -235,11 +235,11 @@ func TestAge(t *testing.T) {
 		-time.Second: "0s", 12 * time.Millisecond: "12ms", 59*time.Second + 900*time.Millisecond: "59s",
 		3*time.Minute + 12*time.Second: "3m12s", 5*time.Hour + 7*time.Minute + 9*time.Second: "5h7m", 25 * time.Hour: "1d1h",
 	} {
-		if got := age(ago(d), eleven); got != want {
+		if got := Age(ago(d), eleven); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)
 		}
 	}
-	if got := age(time.Time{}, eleven); got != "" {
+	if got := Age(time.Time{}, eleven); got != "" {
 		t.Errorf("never: %q, want nothing", got)
 	}
 }

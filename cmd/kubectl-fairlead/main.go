@@ -35,6 +35,7 @@ NODE. Flags of the plugin come before the command. It needs permission to list p
 and to create pods/exec in the agents' namespace.`,
 		Example: `  kubectl fairlead status
   kubectl fairlead get services -n default
+  kubectl fairlead explain service default/web
   kubectl fairlead --node worker-1 get flows --vip 10.1.1.1
   kubectl fairlead get backends -o json`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl fairlead"},

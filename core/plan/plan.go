@@ -118,6 +118,8 @@ type Route struct {
 	// Frontends lists the frontends that the route leads to, sorted, including those that
 	// await their first health checks, whose packets would arrive too early.
 	Frontends []service.Key
+	// By are the Advertisements that request it, sorted; none if the Services do.
+	By []string
 }
 
 // Refusal is a route that is not advertised, or not with the requested attributes,

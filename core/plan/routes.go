@@ -150,7 +150,17 @@ func (p *Plan) route(node Node, prefix netip.Prefix, w *candidate) {
 	if node.Drain.Stage == GracefulShutdown {
 		made = node.Drain.mark(made)
 	}
-	p.Routes = append(p.Routes, Route{route.Route{Prefix: prefix, NextHop: nextHop, Attributes: made}, w.frontends})
+	p.Routes = append(p.Routes, Route{route.Route{Prefix: prefix, NextHop: nextHop, Attributes: made}, w.frontends, w.by()})
+}
+
+// by returns the origins of the offers, which are sorted.
+func (w *candidate) by() (all []string) {
+	for _, o := range w.offers {
+		if o.By != "" {
+			all = append(all, o.By)
+		}
+	}
+	return slices.Compact(all)
 }
 
 // unite returns the union of two peer lists. An empty list means all peers.

@@ -46,6 +46,15 @@ func (h *Agent) State() (State, error) {
 	})
 }
 
+// Placement is State without flows and counters, which are costly to read.
+func (h *Agent) Placement() (State, error) {
+	return devices.Ask(h.worker, func() (State, error) {
+		rows, err := h.rows()
+		senders, err2 := h.senders()
+		return State{Attached: describe(h.hook), Abroad: maps.Clone(h.abroad), Entries: entriesOf(rows), Senders: senders}, errors.Join(err, err2)
+	})
+}
+
 // Degraded lists the optional features that this kernel does not support.
 func (h *Agent) Degraded() []features.Degraded { return h.missing }
 

@@ -6,6 +6,7 @@ package fake
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -186,6 +187,24 @@ func (d *DataPlane) Counters() ([]dataplane.FrontendCounters, error) {
 	}
 	slices.SortFunc(all, func(a, b dataplane.FrontendCounters) int { return a.Key.Compare(b.Key) })
 	return all, nil
+}
+
+// Read implements dataplane.Reader.
+func (d *DataPlane) Read(k service.Key) (*dataplane.Programmed, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f := d.frontends[k]
+	if f == nil {
+		return nil, nil
+	}
+	p := &dataplane.Programmed{Frontend: f.Frontend, Slots: len(f.slots), Owned: map[netip.AddrPort]int{}, Counters: f.counters}
+	p.Frontend.Backends, p.Counters.Backends = slices.Clone(f.Backends), maps.Clone(f.counters.Backends)
+	for _, s := range f.slots {
+		if b, ok := f.ids[s.First]; ok {
+			p.Owned[b.Addr]++
+		}
+	}
+	return p, nil
 }
 
 // Describe implements dataplane.DataPlane.

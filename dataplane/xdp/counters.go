@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 	"github.com/fairlead/fairlead/dataplane/xdp/fragment"
+	"github.com/fairlead/fairlead/dataplane/xdp/synflood"
 	"github.com/fairlead/fairlead/internal/features"
 )
 
@@ -18,25 +21,9 @@ func (d *DataPlane) Counters() ([]dataplane.FrontendCounters, error) {
 	all := make([]dataplane.FrontendCounters, 0, len(d.programmed))
 	servers := make(map[uint32]dataplane.Counts, len(d.servers.byID))
 	for k, h := range d.programmed {
-		total, err := d.frontendCounts(h.value.Id)
+		c, err := d.countersOf(k, h, servers)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", k, err)
-		}
-		syn, err := d.synCounts(h.value.Id)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", k, err)
-		}
-		syn.Guarded = h.value.Flags&bpf.BalancerFrontendFlagsFRONTEND_SYN_GUARDED != 0
-		c := dataplane.FrontendCounters{Key: k, SYN: syn, Total: total, Backends: make(map[string]dataplane.Counts, len(h.members))}
-		for _, m := range h.members {
-			counts, read := servers[m.id]
-			if !read {
-				if counts, err = d.serverCounts(m.id); err != nil {
-					return nil, fmt.Errorf("%s: backend %s: %w", k, m.key.addr, err)
-				}
-				servers[m.id] = counts
-			}
-			c.Backends[m.key.addr.String()] = counts
+			return nil, err
 		}
 		all = append(all, c)
 	}
@@ -44,33 +31,28 @@ func (d *DataPlane) Counters() ([]dataplane.FrontendCounters, error) {
 	return all, nil
 }
 
-func (d *DataPlane) frontendCounts(id uint32) (sum dataplane.Counts, err error) {
-	err = bpf.EachCPU(d.kernel.FrontendCounts, id, func(c bpf.BalancerCounts) { add(&sum, c.Packets, c.Bytes, c.Flows) })
-	return sum, err
-}
-
-func (d *DataPlane) serverCounts(id uint32) (sum dataplane.Counts, err error) {
-	err = bpf.EachCPU(d.kernel.ServerCpu, id, func(c bpf.BalancerServerCpu) { add(&sum, c.Packets, c.Bytes, c.Flows) })
-	return sum, err
-}
-
-// synCounts reads the events of a protected frontend.
-func (d *DataPlane) synCounts(id uint32) (c dataplane.SYNCounts, err error) {
-	err = bpf.EachCPU(d.kernel.SynCounts, id, func(n bpf.BalancerSynCounts) {
-		c.CookiesSent += n.N[bpf.BalancerSynEventSYN_COOKIE_SENT]
-		c.CookiesAccepted += n.N[bpf.BalancerSynEventSYN_COOKIE_ACCEPTED]
-		c.CookiesRejected += n.N[bpf.BalancerSynEventSYN_COOKIE_REJECTED]
-		c.ChallengesSent += n.N[bpf.BalancerSynEventSYN_CHALLENGE_SENT]
-		c.ChallengesAnswered += n.N[bpf.BalancerSynEventSYN_CHALLENGE_ANSWERED]
-		c.Admitted += n.N[bpf.BalancerSynEventSYN_ADMITTED]
-	})
-	return c, err
-}
-
-func add(sum *dataplane.Counts, packets, bytes, flows uint64) {
-	sum.Packets += packets
-	sum.Bytes += bytes
-	sum.Flows += flows
+// countersOf reads the counters of one frontend. servers has those of backends that are
+// already read.
+func (d *DataPlane) countersOf(k service.Key, h *programmed, servers map[uint32]dataplane.Counts) (c dataplane.FrontendCounters, err error) {
+	c = dataplane.FrontendCounters{Key: k, Backends: make(map[string]dataplane.Counts, len(h.members))}
+	if c.Total, err = entry.FrontendCounts(d.kernel.FrontendCounts, h.value.Id); err != nil {
+		return c, fmt.Errorf("%s: %w", k, err)
+	}
+	if c.SYN, err = synflood.Counts(d.kernel.SynCounts, h.value.Id); err != nil {
+		return c, fmt.Errorf("%s: %w", k, err)
+	}
+	c.SYN.Guarded = h.value.Flags&bpf.BalancerFrontendFlagsFRONTEND_SYN_GUARDED != 0
+	for _, m := range h.members {
+		counts, read := servers[m.id]
+		if !read {
+			if counts, err = entry.ServerCounts(d.kernel.ServerCpu, m.id); err != nil {
+				return c, fmt.Errorf("%s: backend %s: %w", k, m.key.addr, err)
+			}
+			servers[m.id] = counts
+		}
+		c.Backends[m.key.addr.String()] = counts
+	}
+	return c, nil
 }
 
 // Describe implements dataplane.DataPlane.

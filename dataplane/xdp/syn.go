@@ -47,11 +47,11 @@ func (d flooded) Automatic(all []synflood.Frontend) []synflood.Frontend {
 }
 
 func (d flooded) Openings(id uint32) (syns, packets uint64, err error) {
-	total, err := d.frontendCounts(id)
+	total, err := entry.FrontendCounts(d.kernel.FrontendCounts, id)
 	if err != nil {
 		return 0, 0, err
 	}
-	syn, err := d.synCounts(id)
+	syn, err := synflood.Counts(d.kernel.SynCounts, id)
 	answered := syn.CookiesSent + syn.ChallengesSent
 	return total.Flows + answered, total.Packets + answered, err
 }

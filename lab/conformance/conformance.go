@@ -210,6 +210,33 @@ func (s *runner) sameList() {
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})); diff != "" {
 		s.Fatalf("list differs from the reference model (-model +this):\n%s", diff)
 	}
+	if r, ok := s.DataPlane().(dataplane.Reader); ok {
+		s.sameRead(r, got)
+	}
+}
+
+// sameRead fails unless single frontends are read as they are listed.
+func (s *runner) sameRead(r dataplane.Reader, list []desired.Frontend) {
+	s.Helper()
+	for _, want := range list {
+		p, err := r.Read(want.Key)
+		if err != nil || p == nil {
+			s.Fatalf("read %s: %v, %v", want.Key, p, err)
+		}
+		if diff := cmp.Diff(want, p.Frontend, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})); diff != "" {
+			s.Fatalf("%s is read differently (-listed +read):\n%s", want.Key, diff)
+		}
+		owned := 0
+		for _, n := range p.Owned {
+			owned += n
+		}
+		if takes := slices.ContainsFunc(want.Backends, func(b service.Backend) bool { return b.Weight > 0 }); takes && owned != p.Slots {
+			s.Fatalf("%s: backends own %d of %d slots: %v", want.Key, owned, p.Slots, p.Owned)
+		}
+	}
+	if p, err := r.Read(service.Key{VIP: netip.MustParseAddr("198.51.100.200"), Port: 9, Protocol: service.TCP}); p != nil || err != nil {
+		s.Fatalf("an absent frontend is read as %v, %v", p, err)
+	}
 }
 
 // send sends a packet through both and fails unless they agree.

@@ -6,6 +6,10 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/object"
@@ -135,7 +139,11 @@ func (b *balancer) changeSlice(was, now *object.Object) *object.Object {
 }
 
 // waiting is the Problem of a Service without an address yet.
-func waiting() object.Fault {
-	return object.Fault{Field: "status.loadBalancer.ingress", Message: "the Service waits for an address; " +
+func waiting(s *corev1.Service) object.Fault {
+	const field = "status.loadBalancer.ingress"
+	if c := meta.FindStatusCondition(s.Status.Conditions, object.ConditionAssigned); c != nil && c.Status == metav1.ConditionFalse {
+		return object.Fault{Field: field, Message: "the Service waits for an address: " + c.Reason + ": " + c.Message}
+	}
+	return object.Fault{Field: field, Message: "the Service waits for an address; " +
 		"fairlead controller assigns one from an AddressPool, or reports the reason in an Event of the Service"}
 }

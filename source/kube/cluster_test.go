@@ -254,7 +254,11 @@ func testBalancer(t *testing.T, c *labkube.Cluster, w world) {
 	w.slice(sliceOf("web-1", "web", "10.200.0.1", "10.200.0.2"))
 	f := newFollower(t, c.Config, Config{Balancers: service.ID{Namespace: "default", Name: "us"}}, true)
 	f.awaitBalanced("")
-	f.awaitProblem(true, "Service default/web: status.loadBalancer.ingress: the Service waits for an address")
+	f.awaitProblem(true, "Service default/web: status.loadBalancer.ingress: the Service waits for an address; fairlead controller")
+	w.editService("web", func(s *corev1.Service) {
+		s.Status.Conditions = []metav1.Condition{{Type: object.ConditionAssigned, Status: metav1.ConditionFalse, Reason: "NoMatchingPool", Message: "no pool is named front", LastTransitionTime: metav1.Now()}}
+	})
+	f.awaitProblem(true, "Service default/web: status.loadBalancer.ingress: the Service waits for an address: NoMatchingPool: no pool is named front")
 
 	give := func(ips ...string) func(*corev1.Service) {
 		return func(s *corev1.Service) {

@@ -63,7 +63,7 @@ func (s *Source) readBalanced(in *corev1.Service, m *made[serviceEntry]) {
 		m.value.object, m.value.refused = o, true
 		m.refused = append(m.refused, faults...)
 	case o.Waiting():
-		m.refused = append(m.refused, waiting())
+		m.refused = append(m.refused, waiting(in))
 	case o.Ours():
 		m.value.object = o
 	}

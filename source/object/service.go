@@ -19,6 +19,10 @@ import (
 // Services without a class unless a class is required.
 const LoadBalancerClass = AnnotationPrefix + "fairlead"
 
+// ConditionAssigned is the condition of a Service in which the controller reports whether
+// it has the requested addresses, and why not.
+const ConditionAssigned = AnnotationPrefix + "AddressAssigned"
+
 // listener is a Kubernetes Service without its backends.
 type listener struct {
 	// ours means that Fairlead serves it; otherwise nothing else is set.

@@ -373,7 +373,7 @@ func (w *world) answer(s status.Status, more ...status.Endpoint) {
 	w.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- status.Answer(ctx, l, func() status.Status { return s }, more...) }()
+	go func() { done <- status.Answer(ctx, l, status.Everything(func() status.Status { return s }), more...) }()
 	w.Cleanup(func() {
 		cancel()
 		w.must(<-done)

@@ -201,6 +201,19 @@ func (r *Rings) InKernel(of Ring) (bool, error) {
 	return r.memory.has(one.place)
 }
 
+// Owned returns the size of a ring in the kernel, and the number of slots of each owner.
+func (r *Rings) Owned(of Ring) (slots int, owned map[ring.ID]int) {
+	owned = map[ring.ID]int{}
+	one := r.shared.find(of)
+	if one == nil {
+		return 0, owned
+	}
+	for i := range one.len() {
+		owned[firstOf(one.at(i))]++
+	}
+	return one.len(), owned
+}
+
 // Slots returns a ring from the kernel, nil for a scheduler whose next ring does not depend on
 // it.
 func (r *Rings) Slots(of Ring) []ring.Slot {

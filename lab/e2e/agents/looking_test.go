@@ -19,6 +19,7 @@ import (
 
 	"github.com/gopacket/gopacket/pcapgo"
 
+	"github.com/fairlead/fairlead/agent/explain"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp"
@@ -53,6 +54,7 @@ func TestLooking(t *testing.T) {
 	all := []fixture.Traffic{w.Load(t, "tunnel", l.tunnel.HTTP(), 5, 20), w.Load(t, "fullnat", l.nat.HTTP(), 5, 20)}
 	fixture.During(t, all, "looking", func() {
 		t.Run("flows", l.flows)
+		t.Run("explain", l.explained)
 		t.Run("trace", l.trace)
 		t.Run("drops", l.drops)
 		t.Run("capture", l.capture)
@@ -98,6 +100,28 @@ func (l *looking) flows(t *testing.T) {
 		table := l.table(t, host, "get", "flows", "--client", client.String())
 		if lines := strings.Split(table, "\n"); len(lines) != 3 || !strings.HasPrefix(table, "AT ") || !fixture.HasAll(lines[1], []string{client.String(), "established"}) {
 			t.Errorf("%s:\n%s", host, table)
+		}
+	}
+}
+
+// explained explains a tracked flow at a backend's node and at the load balancer.
+func (l *looking) explained(t *testing.T) {
+	server := netip.AddrPortFrom(l.server.Addr, fixture.HTTPTarget).String()
+	for _, c := range []struct {
+		host        string
+		client, vip netip.AddrPort
+		words       string
+	}{
+		{l.server.Node.Name, l.held, l.tunnel.HTTP(), "to " + server + ", established"},
+		{l.balancer, l.held, l.tunnel.HTTP(), "not by this load balancer"},
+		{l.balancer, l.natHeld, l.nat.HTTP(), "known flow: "},
+	} {
+		var chains []explain.Chain
+		l.Look(t, &chains, "explain", "flow", c.client.String(), c.vip.String(), "--socket", cluster.Socket(c.host))
+		if len(chains) != 1 || !chains[0].Complete || !slices.ContainsFunc(chains[0].Steps, func(s explain.Step) bool {
+			return s.Step == explain.StepTracked && strings.HasPrefix(s.Programmed, c.words)
+		}) {
+			t.Errorf("%s explains %s to %s as %+v, want it tracked %q", c.host, c.client, c.vip, chains, c.words)
 		}
 	}
 }

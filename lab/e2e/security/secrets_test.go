@@ -306,7 +306,7 @@ func (p *place) looks() {
 			}
 		}
 		for _, look := range [][]string{
-			{"doctor"}, {"get", "services"}, {"get", "backends"}, {"explain", "service", "web"}, {"explain", "service", "10.1.1.1"}, {"drops"}, {"get", "flows"},
+			{"doctor"}, {"get", "services"}, {"get", "backends"}, {"explain", "service", "web"}, {"explain", "service"}, {"explain", "backend", "web"}, {"explain", "route", "10.1.1.1"}, {"explain", "flow", "10.0.0.254:4000", "10.1.1.1:80"}, {"drops"}, {"get", "flows"},
 			{"trace", "--from", "10.0.0.254:4000", "--to", "10.1.1.1:80", "--flags", "SYN"},
 		} {
 			p.fairlead("lb", append(look, "--socket", p.path("agent.sock"), "-o", format)...)

@@ -24,12 +24,14 @@ import (
 	"github.com/fairlead/fairlead/advertise/l2"
 	"github.com/fairlead/fairlead/agent/config"
 	"github.com/fairlead/fairlead/agent/metrics"
+	"github.com/fairlead/fairlead/agent/selection"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/daemon"
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/dataplane/dsr"
+	"github.com/fairlead/fairlead/dataplane/nexthop"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/privilege/held"
@@ -77,7 +79,7 @@ func Run(ctx context.Context, c config.Agent) (err error) {
 	}
 	group.Go(func() error { defer end(); return a.follow(ctx) })
 	group.Go(func() error { defer end(); return a.prober.Run(life) })
-	group.Go(func() error { defer end(); return status.Answer(life, a.socket, a.status, a.endpoints()...) })
+	group.Go(func() error { defer end(); return status.Answer(life, a.socket, a.statusOf, a.endpoints()...) })
 	group.Go(func() error { a.reportDegraded(life); return nil })
 	group.Go(func() error { a.keys.follow(life); return nil })
 	if a.metrics != nil {
@@ -315,6 +317,10 @@ func (a *agent) close() error {
 
 func (a *agent) status() status.Status { return a.statusSource().Gather(time.Now()) }
 
+func (a *agent) statusOf(only selection.Selection) status.Status {
+	return a.statusSource().GatherOnly(time.Now(), only)
+}
+
 func (a *agent) ready() status.Readiness { return a.statusSource().Ready(time.Now()) }
 
 // statusSource returns the source of the agent's status.
@@ -337,10 +343,10 @@ func (a *agent) statusSource() status.Agent {
 	}
 	if a.plane != nil {
 		s.DataPlane = a.plane
-		s.Probed = a.prober.Result
+		s.Probed, s.Paths = a.prober.Result, nexthop.Look
 	}
 	if a.dsr != nil {
-		s.DSRAgent = a.dsr.State
+		s.DSRAgent, s.Placement = a.dsr.State, a.dsr.Placement
 	}
 	if a.speaker != nil && len(a.speaker.Peers()) > 0 {
 		s.Announcer = advertise.Announcer(a.speaker)

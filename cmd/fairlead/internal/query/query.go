@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/fairlead/fairlead/agent/selection"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/cmd/internal/cli"
 )
@@ -73,8 +74,13 @@ func SocketFlag(f *pflag.FlagSet, socket *string) {
 
 // Show queries the agent and prints the view, once or until it is interrupted.
 func (q *Query) Show(cmd *cobra.Command, view func(status.Status) (status.View, error)) error {
+	return q.ShowOnly(cmd, selection.Selection{}, view)
+}
+
+// ShowOnly is Show for the status of what is selected, which may contain more.
+func (q *Query) ShowOnly(cmd *cobra.Command, only selection.Selection, view func(status.Status) (status.View, error)) error {
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
-	if err := q.once(ctx, out, view); err != nil || q.watch <= 0 {
+	if err := q.once(ctx, out, only, view); err != nil || q.watch <= 0 {
 		return err
 	}
 	tick := time.NewTicker(q.watch)
@@ -86,7 +92,7 @@ func (q *Query) Show(cmd *cobra.Command, view func(status.Status) (status.View, 
 		case <-tick.C:
 		}
 		fmt.Fprint(out, q.separator(out))
-		if err := q.once(ctx, out, view); err != nil && ctx.Err() == nil {
+		if err := q.once(ctx, out, only, view); err != nil && ctx.Err() == nil {
 			// The agent may be restarting: keep trying.
 			fmt.Fprintln(cmd.ErrOrStderr(), "fairlead:", err)
 		}
@@ -101,13 +107,16 @@ func (q *Query) ShowServices(cmd *cobra.Command, args []string, view func(status
 	})
 }
 
+// InNamespace returns a status with the Services that --namespace selects.
+func (q *Query) InNamespace(s status.Status) status.Status { return s.InNamespace(q.namespace) }
+
 // Timeout bounds one query.
 const Timeout = 10 * time.Second
 
-func (q *Query) once(ctx context.Context, out io.Writer, view func(status.Status) (status.View, error)) error {
+func (q *Query) once(ctx context.Context, out io.Writer, only selection.Selection, view func(status.Status) (status.View, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	s, err := q.Fetch(ctx)
+	s, err := q.FetchOnly(ctx, only)
 	if err != nil {
 		return err
 	}
@@ -120,11 +129,16 @@ func (q *Query) once(ctx context.Context, out io.Writer, view func(status.Status
 
 // Fetch queries the agent's status.
 func (q *Query) Fetch(ctx context.Context) (status.Status, error) {
+	return q.FetchOnly(ctx, selection.Selection{})
+}
+
+// FetchOnly queries the agent's status of what is selected.
+func (q *Query) FetchOnly(ctx context.Context, only selection.Selection) (status.Status, error) {
 	socket, err := q.SocketPath(ctx)
 	if err != nil {
 		return status.Status{}, err
 	}
-	return status.Fetch(ctx, socket)
+	return status.FetchOnly(ctx, socket, only)
 }
 
 // SocketPath returns --socket, or the only socket that answers.

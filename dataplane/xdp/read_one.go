@@ -1,0 +1,68 @@
+package xdp
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/fairlead/fairlead/core/desired"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
+	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
+)
+
+var _ dataplane.Reader = (*DataPlane)(nil)
+
+// Read implements dataplane.Reader. Everything is read from the kernel, except which
+// numbers the backends have.
+func (d *DataPlane) Read(k service.Key) (*dataplane.Programmed, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	h := d.programmed[k]
+	if h == nil {
+		return nil, nil
+	}
+	v, err := entry.LookUp(d.kernel.Frontends, d.kernel.PortRanges, k)
+	if err != nil || v.Method == bpf.BalancerMethodMETHOD_NONE {
+		return nil, err
+	}
+	p := &dataplane.Programmed{Owned: map[netip.AddrPort]int{}}
+	if p.Frontend, err = d.readProgrammed(k, v, h.members); err != nil {
+		return nil, fmt.Errorf("xdp: %s: %w", k, err)
+	}
+	if p.Counters, err = d.countersOf(k, h, map[uint32]dataplane.Counts{}); err != nil {
+		return nil, fmt.Errorf("xdp: %w", err)
+	}
+	var owned map[uint32]int
+	p.Slots, owned = d.rings.Owned(ringmap.Ring{Entry: v, Protocol: k.Protocol})
+	for id, n := range owned {
+		if addr := d.servers.addrOf(id); addr.IsValid() {
+			p.Owned[addr] = n
+		}
+	}
+	return p, nil
+}
+
+// readProgrammed returns a frontend with those of its members that the kernel has.
+func (d *DataPlane) readProgrammed(k service.Key, v bpf.BalancerFrontend, ms members) (desired.Frontend, error) {
+	f := entry.Requested(v)
+	f.Key = k
+	if v.Flags&bpf.BalancerFrontendFlagsFRONTEND_GUARDED != 0 {
+		g, err := d.guard.Read(v.Id)
+		if err != nil {
+			return f, err
+		}
+		f.Allow, f.Deny, f.Limits = g.Allow, g.Deny, g.Limits
+	}
+	for _, m := range ms {
+		var e bpf.BalancerMember
+		if err := bpf.IgnoreAbsent(d.kernel.Members.Lookup(bpf.BalancerMemberKey{Frontend: v.Id, Server: m.id}, &e)); err != nil {
+			return f, fmt.Errorf("read backend %s: %w", m.key.addr, err)
+		}
+		if e.Held != 0 {
+			f.Backends = append(f.Backends, backendOf(m.key.addr, e))
+		}
+	}
+	return f, nil
+}
