@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/api"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/query"
+	"github.com/fairlead/fairlead/core/event"
+)
+
+func newGetEventsCommand() *cobra.Command {
+	e := eventsQuery{}
+	cmd := &cobra.Command{
+		Use:     "events",
+		Aliases: []string{"event"},
+		Short:   "List what changed, when and why",
+		Long: `List the events in the agent's journal, oldest first: sessions, BFD, health of
+backends, routes, drains, layer 2, rejected configuration, failures, degraded
+features. The journal survives a restart. An event that recurs is listed once, with
+its count. docs/reference/events.md explains each type.`,
+		Example: `  fairlead get events --since 1h
+  fairlead get events --service default/web -o wide
+  fairlead get events --type PeerDown,BFDDown -w
+  fairlead get events -o json | jq '.[] | select(.severity == "Warning")'`,
+		Args:    cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return e.check() },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return e.run(cmd) },
+	}
+	e.BasicFlags(cmd)
+	f := cmd.Flags()
+	f.DurationVar(&e.since, "since", 0, "only events of this last `DURATION` (default: all)")
+	f.StringVar(&e.service, "service", "", "only events of the Service `NAMESPACE/NAME`, its backends and routes")
+	f.StringSliceVar(&e.types, "type", nil, "only events of this `TYPE`; repeatable")
+	f.BoolVarP(&e.watch, "watch", "w", false, "print further events as they happen")
+	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(typeNames(), cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
+	_ = cmd.RegisterFlagCompletionFunc("service", e.Complete(query.ServiceNames))
+	return cmd
+}
+
+func typeNames() (names []string) {
+	for _, d := range event.Types {
+		names = append(names, string(d.Type))
+	}
+	return names
+}
+
+type eventsQuery struct {
+	query.Query
+	since   time.Duration
+	service string
+	types   []string
+	watch   bool
+}
+
+func (e *eventsQuery) check() error {
+	if e.since < 0 {
+		return fmt.Errorf("--since: %s is negative", e.since)
+	}
+	_, _, err := api.EventQuery(api.EventParams(e.query(time.Now()), e.watch))
+	return err
+}
+
+func (e *eventsQuery) query(now time.Time) event.Query {
+	q := event.Query{Service: e.service}
+	if e.since > 0 {
+		q.Since = now.Add(-e.since)
+	}
+	for _, t := range e.types {
+		q.Types = append(q.Types, event.Type(t))
+	}
+	return q
+}
+
+func (e *eventsQuery) run(cmd *cobra.Command) error {
+	ctx, cancel := context.WithCancel(cmd.Context())
+	if !e.watch {
+		ctx, cancel = context.WithTimeout(cmd.Context(), query.Timeout)
+	}
+	defer cancel()
+	body, err := e.Do(ctx, http.MethodGet, api.JournalPath, api.EventParams(e.query(time.Now()), e.watch), nil)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if e.watch {
+		return query.Each(ctx, body, func(one event.Event) error { return e.show(cmd.OutOrStdout(), one) })
+	}
+	list := []event.Event{}
+	err = query.Each(ctx, body, func(one event.Event) error {
+		list = append(list, one)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return e.Print(cmd.OutOrStdout(), eventsSheet(list, e.wide()))
+}
+
+func (e *eventsQuery) wide() bool {
+	return e.Output.Format == status.Wide || e.Output.Format == status.SectionsWide
+}
+
+// show prints one event of a stream.
+func (e *eventsQuery) show(out io.Writer, one event.Event) error {
+	switch e.Output.Format {
+	case status.YAML:
+		fmt.Fprintln(out, "---")
+	case status.JSON:
+	default:
+		s := eventsSheet([]event.Event{one}, e.wide())
+		s.Head, s.Rows, s.Lines = nil, nil, []string{strings.Join(s.Rows[0], "  ")}
+		return e.Print(out, s)
+	}
+	return e.Print(out, status.Sheet{Value: one})
+}
+
+func eventsSheet(list []event.Event, wide bool) status.Sheet {
+	s := status.Sheet{Value: list}
+	if len(list) == 0 {
+		s.Lines = []string{"no events"}
+		return s
+	}
+	s.Head = []string{"TIME", "TYPE", "OBJECT", "CHANGE", "COUNT"}
+	if wide {
+		s.Head = []string{"TIME", "FIRST", "SEVERITY", "TYPE", "OBJECT", "FIELD", "SERVICES", "CHANGE", "COUNT"}
+	}
+	s.Head = append(s.Head, "CAUSE")
+	for _, e := range list {
+		object, change := e.Object.String(), strings.TrimSpace(e.From+" -> "+e.To)
+		if e.From == "" || e.To == "" {
+			change = e.From + e.To
+		}
+		row := []string{stamp(e.Last), string(e.Type), strings.TrimSpace(object + " " + e.Field), change, fmt.Sprint(e.Count)}
+		if wide {
+			row = []string{stamp(e.Last), stamp(e.Time), string(e.Severity), string(e.Type), object, e.Field, strings.Join(e.Services, ","), change, fmt.Sprint(e.Count)}
+		}
+		s.Rows = append(s.Rows, append(row, e.Cause))
+	}
+	return s
+}
+
+// stamp formats a time so that events of several nodes can be compared.
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
