@@ -86,7 +86,7 @@ func (l *Loop) recordState(was plan.State, f *plan.Frontend) {
 		severity = event.Normal
 	}
 	l.Events.Record(event.Event{
-		Type: event.FrontendState, Severity: severity, Object: objectOf(f.Service.ID), Field: f.Key.String(),
+		Type: event.FrontendStateChanged, Severity: severity, Object: objectOf(f.Service.ID), Field: f.Key.String(),
 		From: string(was), To: string(f.State), Cause: f.Reason,
 	})
 }

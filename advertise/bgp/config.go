@@ -113,7 +113,7 @@ type SpeakerConfig struct {
 	LocalAddress netip.Addr
 	Peers        []PeerConfig
 	// Events records changes of sessions and of BFD; nil for none.
-	Events event.Recorder
+	Events event.Recorder `json:"-"`
 	Log    *slog.Logger
 }
 
@@ -133,7 +133,7 @@ type ReflectorConfig struct {
 	// they send more, the one with the most is disconnected. 0: no limit.
 	MaxTotal uint32
 	// Events is the same as in SpeakerConfig.
-	Events event.Recorder
+	Events event.Recorder `json:"-"`
 	Log    *slog.Logger
 }
 
@@ -161,7 +161,7 @@ type RouterConfig struct {
 	// peers have sent theirs.
 	Held bool
 	// Events is the same as in SpeakerConfig.
-	Events event.Recorder
+	Events event.Recorder `json:"-"`
 	Log    *slog.Logger
 }
 

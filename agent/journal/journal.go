@@ -113,9 +113,9 @@ func (j *Journal) Problem() error {
 }
 
 // Close writes what is recorded, and ends all readers.
-func (j *Journal) Close() error {
+func (j *Journal) Close() {
 	if j == nil {
-		return nil
+		return
 	}
 	j.mu.Lock()
 	closed := j.closed
@@ -125,7 +125,6 @@ func (j *Journal) Close() error {
 		close(j.stop)
 	}
 	<-j.done
-	return nil
 }
 
 // run processes the queue until Close.

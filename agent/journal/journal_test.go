@@ -19,7 +19,7 @@ import (
 func open(t *testing.T, path string) *Journal {
 	t.Helper()
 	j := Open(Config{Path: path, Log: slog.New(slog.DiscardHandler)})
-	t.Cleanup(func() { _ = j.Close() })
+	t.Cleanup(j.Close)
 	return j
 }
 
@@ -56,9 +56,7 @@ func TestSurvivesARestart(t *testing.T) {
 	want := []string{"PeerDown tor-1 x3", "PeerEstablished tor-1 x1"}
 	await(t, j, want...)
 	before := j.Events(event.Query{})
-	if err := j.Close(); err != nil {
-		t.Fatal(err)
-	}
+	j.Close()
 	j = open(t, path)
 	after := j.Events(event.Query{})
 	for i := range before {
@@ -97,7 +95,7 @@ func TestTornLine(t *testing.T) {
 	j.Record(peer(event.PeerDown, "tor-1"))
 	j.Record(peer(event.PeerDown, "tor-2"))
 	await(t, j, "PeerDown tor-1 x1", "PeerDown tor-2 x1")
-	_ = j.Close()
+	j.Close()
 	text, err := os.ReadFile(path)
 	if err == nil {
 		err = os.WriteFile(path, text[:len(text)-20], 0o600)
@@ -109,7 +107,7 @@ func TestTornLine(t *testing.T) {
 	await(t, j, "PeerDown tor-1 x1")
 	j.Record(peer(event.PeerDown, "tor-3"))
 	await(t, j, "PeerDown tor-1 x1", "PeerDown tor-3 x1")
-	_ = j.Close()
+	j.Close()
 	await(t, open(t, path), "PeerDown tor-1 x1", "PeerDown tor-3 x1")
 }
 
@@ -202,7 +200,7 @@ func TestReaders(t *testing.T) {
 	if _, more := <-readers[0].C; more {
 		t.Error("Unfollow does not end a reader")
 	}
-	_ = j.Close()
+	j.Close()
 	if _, more := <-readers[1].C; more {
 		t.Error("Close does not end readers")
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/core/problem"
+	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/features"
 )
 
@@ -17,13 +18,7 @@ type Seen struct {
 	// Loaded means that the Problems are complete: one that is missing was resolved.
 	Loaded   bool
 	Degraded []features.Degraded
-	Tables   []Table
-}
-
-// Table is how full a table of the data plane is.
-type Table struct {
-	Name       string
-	Used, Size int
+	Tables   []dataplane.Table
 }
 
 // A table is filling from fillingAt percent, until it is below relievedAt percent.
@@ -148,7 +143,7 @@ func (w *Watch) lookDegraded(all []features.Degraded) (events []event.Event) {
 	return events
 }
 
-func (w *Watch) lookTables(all []Table) (events []event.Event) {
+func (w *Watch) lookTables(all []dataplane.Table) (events []event.Event) {
 	for _, t := range all {
 		percent := 0
 		if t.Size > 0 {

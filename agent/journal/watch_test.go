@@ -7,6 +7,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/core/problem"
+	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/features"
 )
 
@@ -39,11 +40,11 @@ func TestWatch(t *testing.T) {
 		{seen: Seen{Problems: []problem.Problem{failure}, Loaded: true, Degraded: degraded}, want: []string{
 			"ReconcileFailed layer 2/: no such member", "Degraded Node n1/balancer/tcx: tcx (balancer): slower; EINVAL"}},
 		{seen: Seen{Loaded: true, Degraded: degraded}, restart: true},
-		{seen: Seen{Loaded: true, Tables: []Table{{"flows", 79, 100}, {"empty", 0, 0}}}, want: []string{
+		{seen: Seen{Loaded: true, Tables: []dataplane.Table{{Name: "flows", Used: 79, Size: 100}, {Name: "empty"}}}, want: []string{
 			"FeatureRestored Node n1/balancer/tcx: was: tcx (balancer): slower; EINVAL"}},
-		{seen: Seen{Loaded: true, Tables: []Table{{"flows", 80, 100}}}, want: []string{"TableFilling Node n1/flows: 80 of 100 entries are used"}},
-		{seen: Seen{Loaded: true, Tables: []Table{{"flows", 75, 100}}}, restart: true},
-		{seen: Seen{Loaded: true, Tables: []Table{{"flows", 69, 100}}}, want: []string{"TableRelieved Node n1/flows: 69 of 100 entries are used"}},
+		{seen: Seen{Loaded: true, Tables: []dataplane.Table{{Name: "flows", Used: 80, Size: 100}}}, want: []string{"TableFilling Node n1/flows: 80 of 100 entries are used"}},
+		{seen: Seen{Loaded: true, Tables: []dataplane.Table{{Name: "flows", Used: 75, Size: 100}}}, restart: true},
+		{seen: Seen{Loaded: true, Tables: []dataplane.Table{{Name: "flows", Used: 69, Size: 100}}}, want: []string{"TableRelieved Node n1/flows: 69 of 100 entries are used"}},
 	} {
 		if step.restart {
 			w = NewWatch("n1", past)

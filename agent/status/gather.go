@@ -40,7 +40,9 @@ type Agent struct {
 	DSRAgent func() (dsr.State, error)
 	// ServiceProxy is nil without a service proxy.
 	ServiceProxy func() ServiceProxy
-	Announcer    advertise.Announcer
+	// ProxyProblems returns the problems of the service proxy alone. May be nil.
+	ProxyProblems func() []problem.Problem
+	Announcer     advertise.Announcer
 	// Cloud is nil without a cloud. Its peers do not affect readiness.
 	Cloud advertise.Announcer
 	// Layer2 is nil if VIPs are not advertised that way.
@@ -139,8 +141,8 @@ func (a Agent) Lasting(now time.Time) []problem.Problem {
 	if a.Source != nil && !view.Loaded {
 		problems = append(problems, a.Source()...)
 	}
-	if a.ServiceProxy != nil {
-		problems = append(problems, a.ServiceProxy().Problems...)
+	if a.ProxyProblems != nil {
+		problems = append(problems, a.ProxyProblems()...)
 	}
 	_, unanswered := a.answered()
 	problems = append(problems, unanswered...)

@@ -41,12 +41,12 @@ var (
 )
 
 // Serve listens on the unix socket at path and serves the status until ctx is canceled.
-func Serve(ctx context.Context, path string, get func() Status) error {
+func Serve(ctx context.Context, path string, get func() Status, more ...Endpoint) error {
 	l, err := Listen(path)
 	if err != nil {
 		return err
 	}
-	return Answer(ctx, l, get)
+	return Answer(ctx, l, get, more...)
 }
 
 // Listen creates the unix socket at path, to which only its owner may connect. It

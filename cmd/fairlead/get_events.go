@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/agent/journal"
 	"github.com/fairlead/fairlead/agent/status"
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/api"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/query"
 	"github.com/fairlead/fairlead/core/event"
 )
@@ -64,7 +64,7 @@ func (e *eventsQuery) check() error {
 	if e.since < 0 {
 		return fmt.Errorf("--since: %s is negative", e.since)
 	}
-	_, _, err := api.EventQuery(api.EventParams(e.query(time.Now()), e.watch))
+	_, _, err := journal.ParseParams(journal.Params(e.query(time.Now()), e.watch))
 	return err
 }
 
@@ -85,7 +85,7 @@ func (e *eventsQuery) run(cmd *cobra.Command) error {
 		ctx, cancel = context.WithTimeout(cmd.Context(), query.Timeout)
 	}
 	defer cancel()
-	body, err := e.Do(ctx, http.MethodGet, api.JournalPath, api.EventParams(e.query(time.Now()), e.watch), nil)
+	body, err := e.Do(ctx, http.MethodGet, journal.Path, journal.Params(e.query(time.Now()), e.watch), nil)
 	if err != nil {
 		return err
 	}

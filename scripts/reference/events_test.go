@@ -7,6 +7,7 @@ import (
 	"go/types"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -95,6 +96,34 @@ func TestEvents(t *testing.T) {
 		if !slices.Contains(reasonsIn, file) {
 			t.Errorf("%s records Events: add it to reasonsIn", file)
 		}
+	}
+}
+
+// TestEveryTypeOfEventIsTested: a test outside core/event expects each type.
+func TestEveryTypeOfEventIsTested(t *testing.T) {
+	missing := map[event.Type]bool{}
+	for _, d := range event.Types {
+		missing[d.Type] = true
+	}
+	for _, dir := range []string{"advertise", "agent", "cmd", "lab", "reconciler"} {
+		err := filepath.WalkDir(filepath.Join(repository, dir), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, "_test.go") && filepath.Ext(path) != ".txtar" {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			for of := range missing {
+				if strings.Contains(string(text), string(of)) {
+					delete(missing, of)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for of := range missing {
+		t.Errorf("no test expects %s", of)
 	}
 }
 

@@ -146,7 +146,7 @@ func (c *Core) SetAddresses(now time.Time, addresses []netip.Addr) {
 	for a, v := range c.vips {
 		if !wanted[a] {
 			if v.state == Owner {
-				c.event(event.L2Released, a, "no longer served by this node")
+				c.event(event.L2AddressReleased, a, "no longer served by this node")
 			}
 			delete(c.vips, a)
 			c.notifyAll(now)
@@ -177,7 +177,7 @@ func (c *Core) SetLink(now time.Time, running bool, macs []wire.MAC) {
 func (c *Core) probe(now time.Time, v *vip) {
 	if !c.running {
 		if v.state == Owner {
-			c.event(event.L2Released, v.address, "no interface can send answers")
+			c.event(event.L2AddressReleased, v.address, "no interface can send answers")
 		}
 		c.turn(now, v, NoLink)
 		return
@@ -218,7 +218,7 @@ func (c *Core) Used(now time.Time, address netip.Addr, mac wire.MAC) {
 		if now.Sub(v.defended) >= defendInterval {
 			v.defended = now
 			c.out.Announce = append(c.out.Announce, address)
-			c.event(event.L2Conflict, address, "%s also uses it; announced it again", c.whose(mac))
+			c.event(event.L2AddressConflict, address, "%s also uses it; announced it again", c.whose(mac))
 		}
 	}
 }
@@ -285,7 +285,7 @@ func (c *Core) judge(now time.Time, v *vip) {
 	}
 	c.turn(now, v, Conflict)
 	v.due = now.Add(retryConflict)
-	c.event(event.L2Conflict, v.address, "%s uses it; probing again in %s", c.whose(v.otherUser), retryConflict)
+	c.event(event.L2AddressConflict, v.address, "%s uses it; probing again in %s", c.whose(v.otherUser), retryConflict)
 }
 
 // decide determines for each address whether this member answers.
@@ -298,7 +298,7 @@ func (c *Core) decide(now time.Time) {
 		case v.state == Owner && !mine:
 			c.turn(now, v, Standby)
 			v.contested = false
-			c.event(event.L2Released, v.address, "handed over to %s", v.best)
+			c.event(event.L2AddressReleased, v.address, "handed over to %s", v.best)
 			c.notifyAll(now)
 		case v.state == Owner && v.claimant.IsValid():
 			v.contested = true
@@ -308,7 +308,7 @@ func (c *Core) decide(now time.Time) {
 			c.announce(now, v)
 		case v.state == Standby && v.due.IsZero() && mine && !v.claimant.IsValid():
 			c.turn(now, v, Owner)
-			c.event(event.L2Claimed, v.address, "no other member claims it")
+			c.event(event.L2AddressClaimed, v.address, "no other member claims it")
 			c.announce(now, v)
 			c.notifyAll(now)
 		}

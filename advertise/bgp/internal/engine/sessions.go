@@ -54,7 +54,7 @@ func (e *Engine) onChange(t *session.Session) {
 			log = log.With("message", now.Message)
 		}
 		log.Info("BGP session ended", "peer", t.Peer, "reason", now.Reason)
-		if before == session.Established {
+		if before == session.Established && e.ctx.Err() == nil {
 			e.record(t.Group, t.Peer, event.Event{Type: event.PeerDown, From: before, To: session.Idle, Cause: now.Reason})
 		}
 	case now.State == session.Established && before != session.Established:

@@ -318,7 +318,9 @@ func (a *agent) close() error {
 	if a.dsr != nil {
 		errs = append(errs, a.dsr.Close())
 	}
-	errs = append(errs, a.events.close())
+	if a.events != nil {
+		a.events.Close()
+	}
 	if a.cluster != nil {
 		a.cluster.FlushEvents()
 	}
@@ -352,7 +354,7 @@ func (a *agent) statusSource() status.Agent {
 		s.Source = a.cluster.Problems
 	}
 	if a.proxy != nil {
-		s.ServiceProxy, s.ProxySync = a.proxy.state, a.proxy.loop.Sync
+		s.ServiceProxy, s.ProxyProblems, s.ProxySync = a.proxy.state, a.proxy.problems, a.proxy.loop.Sync
 	}
 	if a.plane != nil {
 		s.DataPlane = a.plane

@@ -22,7 +22,7 @@ const maxRequest = 1 << 20
 func (a *agent) endpoints() []status.Endpoint {
 	all := []status.Endpoint{status.ReadyEndpoint(a.ready), {Pattern: "GET " + api.FlowsPath, Handler: answer(a.answerFlows)},
 		{Pattern: "POST " + api.DrainPath, Handler: answer(a.answerDrain)}, {Pattern: "POST " + api.DiffPath, Handler: answer(a.answerDiff)},
-		{Pattern: "GET " + api.JournalPath, Handler: answer(a.answerJournal)}}
+		a.events.Endpoint()}
 	if a.xdp == nil {
 		return all
 	}

@@ -8,9 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
-	"time"
 
-	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/dataplane"
 )
 
@@ -22,8 +20,6 @@ const (
 	EventsPath  = DropsPath + "/events"
 	FlowsPath   = "/v1/flows"
 	CapturePath = "/v1/capture"
-	// JournalPath returns events, and with ?follow=true streams further ones.
-	JournalPath = "/v1/events"
 	// DrainPath starts a drain, or ends it with ?undo=true.
 	DrainPath = "/v1/drain"
 	// DiffPath compares manifests (DiffRequest) with what is programmed.
@@ -52,36 +48,6 @@ func FlowQuery(values url.Values) (q dataplane.FlowQuery, err error) {
 		}
 	}
 	return q, nil
-}
-
-// EventParams returns the parameters of a request for events; EventQuery parses them.
-func EventParams(q event.Query, follow bool) url.Values {
-	values := url.Values{"service": {q.Service}, "follow": {strconv.FormatBool(follow)}}
-	if !q.Since.IsZero() {
-		values.Set("since", q.Since.Format(time.RFC3339Nano))
-	}
-	for _, t := range q.Types {
-		values.Add("type", string(t))
-	}
-	return values
-}
-
-// EventQuery parses the parameters of a request for events.
-func EventQuery(values url.Values) (q event.Query, follow bool, err error) {
-	q.Service = values.Get("service")
-	follow = values.Get("follow") == "true"
-	for _, t := range values["type"] {
-		if _, known := event.Describe(event.Type(t)); !known {
-			return q, false, fmt.Errorf("unknown event type %q: see docs/reference/events.md", t)
-		}
-		q.Types = append(q.Types, event.Type(t))
-	}
-	if text := values.Get("since"); text != "" {
-		if q.Since, err = time.Parse(time.RFC3339Nano, text); err != nil {
-			return q, false, fmt.Errorf("since: %w", err)
-		}
-	}
-	return q, follow, nil
 }
 
 // ParseEnd parses an address with an optional port.
