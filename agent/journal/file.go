@@ -68,7 +68,7 @@ func (f *file) load(restore func(event.Event)) error {
 	return read(io.LimitReader(from, 2*f.most), restore)
 }
 
-// append writes events, or all of them anew if the file has become too large.
+// append writes events, or replaces the file if it has become too large.
 func (f *file) append(events []event.Event, all func() []event.Event) error {
 	if f.path == "" || len(events) == 0 {
 		return nil

@@ -41,9 +41,10 @@ var ErrReaders = errors.New("too many readers follow the events: end another one
 type Config struct {
 	// Path is the file; empty stores nothing.
 	Path string
-	// Services returns the Services to which an object belongs, for events that name
-	// none. May be nil.
-	Services func(event.Object) []string
+	// Services returns the Services to which the object of an event belongs, for events
+	// that name none. It is called again before the event is stored, because it may not
+	// know the object yet. May be nil.
+	Services func(event.Event) []string
 	// Added, if not nil, receives each event, with its count so far. It must not block.
 	Added func(event.Event)
 	Log   *slog.Logger
@@ -171,7 +172,7 @@ func (j *Journal) drain() {
 
 func (j *Journal) add(e event.Event) {
 	if len(e.Services) == 0 && j.config.Services != nil {
-		e.Services = j.config.Services(e.Object)
+		e.Services = j.config.Services(e)
 	}
 	j.mu.Lock()
 	e = j.list.Add(e)
@@ -191,6 +192,9 @@ func (j *Journal) write() {
 		return
 	}
 	j.mu.Lock()
+	for id := range j.dirty {
+		j.list.Complete(id, j.config.Services)
+	}
 	all := j.list.All(event.Query{})
 	j.mu.Unlock()
 	changed := slices.DeleteFunc(slices.Clone(all), func(e event.Event) bool { return !j.dirty[e.ID] })

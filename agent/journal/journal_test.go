@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -229,5 +230,26 @@ func FuzzRead(f *testing.F) {
 		if added := l.Add(e); added.ID == 0 {
 			t.Fatal("an ID is used up")
 		}
+	})
+}
+
+// TestServices asks again for the Services of a backend that the plan did not have yet.
+func TestServices(t *testing.T) {
+	var known atomic.Bool
+	j := Open(Config{Log: slog.New(slog.DiscardHandler), Services: func(e event.Event) []string {
+		if !known.Load() {
+			return nil
+		}
+		return []string{"shop/" + e.Object.Name}
+	}})
+	t.Cleanup(j.Close)
+	j.Record(peer(event.PeerDown, "a"))
+	await(t, j, "PeerDown a x1")
+	known.Store(true)
+	testkit.Eventually(t, 10*time.Second, func() error {
+		if len(j.Events(event.Query{Service: "shop/a"})) != 1 {
+			return fmt.Errorf("%+v", j.Events(event.Query{}))
+		}
+		return nil
 	})
 }

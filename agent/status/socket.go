@@ -69,7 +69,9 @@ type Endpoint struct {
 // Answer serves GET /v1/status on l with the status that get returns, as JSON, and the
 // additional endpoints, until ctx is canceled; then it closes l.
 func Answer(ctx context.Context, l net.Listener, get func() Status, more ...Endpoint) error {
-	return httpserver.Until(ctx, &http.Server{Handler: Handler(get, more...), ReadHeaderTimeout: 5 * time.Second}, l)
+	return httpserver.Until(ctx, &http.Server{
+		Handler: Handler(get, more...), ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx },
+	}, l)
 }
 
 // Handler returns the handler of Serve, for callers that serve more than status.

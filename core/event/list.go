@@ -186,6 +186,24 @@ func (l *List) Restore(e Event) {
 	l.insert(e)
 }
 
+// Complete sets the Services of an event that names none. services may be nil.
+func (l *List) Complete(id uint64, services func(Event) []string) {
+	at := l.byID[id]
+	if at == nil || services == nil {
+		return
+	}
+	e := at.Value.(*Event)
+	if len(e.Services) > 0 {
+		return
+	}
+	with := *e
+	with.Services = services(with)
+	with = with.complete()
+	l.bytes += with.size() - e.size()
+	l.ofType[e.Type].bytes += with.size() - e.size()
+	*e = with
+}
+
 // All returns copies of the selected events, oldest first.
 func (l *List) All(q Query) (all []Event) {
 	for _, t := range l.ofType {

@@ -45,7 +45,7 @@ type Recorder struct {
 	ended  sync.WaitGroup
 	recent map[Event]*series
 	finish chan struct{}
-	// resolve returns the object of an Event, or false if there is none; nil if Events have
+	// resolve returns the object of an Event, or false if it does not exist; nil if Events have
 	// complete objects.
 	resolve func(context.Context, corev1.ObjectReference) (corev1.ObjectReference, bool, error)
 }
@@ -55,7 +55,7 @@ type Options struct {
 	// PerSecond and Burst limit Events, and warnings separately.
 	PerSecond float32
 	Burst     int
-	// Resolve completes the object of an Event, or returns false if there is none. It is
+	// Resolve completes the object of an Event, or returns false if it does not exist. It is
 	// called by the goroutine that creates Events. May be nil.
 	Resolve func(context.Context, corev1.ObjectReference) (corev1.ObjectReference, bool, error)
 }

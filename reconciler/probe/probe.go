@@ -6,6 +6,7 @@ package probe
 import (
 	"container/heap"
 	"context"
+	"fmt"
 	"hash/fnv"
 	"log/slog"
 	"sync"
@@ -262,10 +263,13 @@ func (p *Prober) finish(e *entry, err error) {
 	}
 }
 
+// Field names the check of a target in events: "tcp port 80".
+func Field(t health.Target) string { return fmt.Sprintf("%s port %d", t.Check.Kind, t.Addr.Port()) }
+
 // record records a change of health.
 func (p *Prober) record(e *entry, before health.State) {
 	of := event.Event{
-		Type: event.BackendHealthy, Object: event.Object{Kind: "Backend", Name: e.target.Addr.String()}, Field: string(e.target.Check.Kind),
+		Type: event.BackendHealthy, Object: event.Object{Kind: "Backend", Name: e.target.Addr.Addr().String()}, Field: Field(e.target),
 		From: before.String(), To: e.tracker.State.String(), Cause: e.err,
 	}
 	switch {

@@ -103,14 +103,14 @@ func TestTCP(t *testing.T) {
 func TestEvents(t *testing.T) {
 	recorded := make(chan string, 10)
 	p := run(t, func(e event.Event) {
-		recorded <- fmt.Sprintf("%s %s %s: %s -> %s: %v", e.Type, e.Object.Kind, e.Field, e.From, e.To, strings.Contains(e.Cause, "refused"))
+		recorded <- fmt.Sprintf("%s %s %.8s: %s -> %s: %v", e.Type, e.Object, e.Field, e.From, e.To, strings.Contains(e.Cause, "refused"))
 	})
 	l := listen(t, ownAddr)
 	target := health.Target{Addr: addrOf(l), Check: patient(service.CheckTCP)}
 	p.Set([]health.Target{target})
 	await(t, p, target, health.Up, "")
 	l.Close()
-	for _, want := range []string{"BackendUnhealthy Backend tcp: up -> down: true", "BackendHealthy Backend tcp: down -> up: false"} {
+	for _, want := range []string{"BackendUnhealthy Backend 127.77.0.1 tcp port: up -> down: true", "BackendHealthy Backend 127.77.0.1 tcp port: down -> up: false"} {
 		select {
 		case got := <-recorded:
 			if got != want {

@@ -33,8 +33,8 @@ type eventful struct {
 func TestEvents(t *testing.T) {
 	w := &eventful{
 		World: fixture.New(t, topology.Options{Services: make([]topology.ServiceOptions, 1), Nodes: 2}, 2),
-		spec: fixture.Spec{Name: "shop", Host: 1, OwnRoute: true, Annotations: []string{
-			"health-check: tcp", `health-check-port: "9000"`, "health-check-interval: 1s", "health-check-timeout: 5s"}},
+		spec: fixture.Spec{Name: "shop", Host: 1, Annotations: []string{
+			"health-check: tcp", `health-check-port: "9000"`, "health-check-interval: 2s", "health-check-timeout: 2s"}},
 	}
 	var health []net.Listener
 	for _, pod := range w.Servers(web) {
@@ -48,17 +48,17 @@ func TestEvents(t *testing.T) {
 	w.HandIn(t, w.spec)
 	w.balancer = w.NewBalancer(t, web, "--graceful-shutdown-period", "100ms")
 	stream := w.follow(t)
-	dead := w.Servers(web)[0].Addr.String() + ":80"
+	dead := w.Servers(web)[0].Addr.String()
 	w.happens(t, func() { health[0].Close() }, event.BackendUnhealthy)
 	w.happens(t, func() { w.reflector(t) }, event.PeerDown, event.PeerEstablished)
 	w.happens(t, func() { w.order(t, "drain") }, event.DrainStarted, event.DrainCompleted)
 	w.happens(t, func() { w.order(t, "undrain") }, event.DrainEnded)
 	w.happens(t, func() { w.breakManifest(t) }, event.ConfigRejected)
-	route := w.spec.HTTP().Addr().String() + "/32"
+	route := w.Services[web].Prefix.String()
 	self, peer := "Node "+w.balancer.Name, "BGPPeer "+topology.ReflectorAddr.String()
 	want := []string{
 		"AgentStarted " + self,
-		"BackendUnhealthy Backend " + dead + " tcp: up -> down | connection refused",
+		"BackendUnhealthy Backend " + dead + " tcp port 9000: up -> down | connection refused",
 		"ConfigRejected Service default/shop spec.ports[0].port | 80000",
 		"DrainCompleted " + self + " | drained after | by command (fairlead drain)",
 		"DrainEnded " + self,
@@ -80,7 +80,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("after a restart, %+v is missing", e)
 		}
 	}
-	compareEvents(t, after, append(want, "BackendUnhealthy Backend "+dead+" tcp: unknown -> down", "ProgramsReplaced "+self))
+	compareEvents(t, after, append(want, "BackendUnhealthy Backend "+dead+" tcp port 9000: unknown -> down", "ProgramsReplaced "+self))
 	stream(want)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/reconciler"
+	"github.com/fairlead/fairlead/reconciler/probe"
 )
 
 // watchPace is the interval at which lasting states are compared, and the shortest one at
@@ -41,25 +42,25 @@ func (a *agent) openEvents() {
 }
 
 // services returns the Services of a backend.
-func (e *events) services(o event.Object) []string {
+func (e *events) services(of event.Event) []string {
 	loop := e.loop.Load()
-	if o.Kind != "Backend" || loop == nil {
+	if of.Object.Kind != "Backend" || loop == nil {
 		return nil
 	}
 	if p := loop.View().Plan; p != e.plan && time.Since(e.indexed) >= watchPace {
 		e.plan, e.of, e.indexed = p, servicesOf(p), time.Now()
 	}
-	return e.of[o.Name]
+	return e.of[of.Object.Name+" "+of.Field]
 }
 
-// servicesOf returns the Services of each backend, by its address and port.
+// servicesOf returns the Services of each backend, by its address and check.
 func servicesOf(p *plan.Plan) map[string][]string {
 	all := map[string][]string{}
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
 		id := f.Service.ID.String()
 		for _, b := range f.Backends {
-			at := b.Target.Addr.String()
+			at := b.Target.Addr.Addr().String() + " " + probe.Field(b.Target)
 			if of := all[at]; len(of) == 0 || of[len(of)-1] != id {
 				all[at] = append(of, id)
 			}

@@ -84,7 +84,7 @@ func TestAnswerJournal(t *testing.T) {
 
 func TestServicesOf(t *testing.T) {
 	at := func(text string) plan.Backend {
-		return plan.Backend{Target: health.Target{Addr: netip.MustParseAddrPort(text)}}
+		return plan.Backend{Target: health.Target{Addr: netip.MustParseAddrPort(text), Check: service.HealthCheck{Kind: service.CheckTCP}}}
 	}
 	web, api := &service.Service{ID: service.ID{Namespace: "shop", Name: "web"}}, &service.Service{ID: service.ID{Namespace: "shop", Name: "api"}}
 	got := servicesOf(&plan.Plan{Frontends: []plan.Frontend{
@@ -92,7 +92,7 @@ func TestServicesOf(t *testing.T) {
 		{Service: web, Backends: []plan.Backend{at("10.0.0.1:80")}},
 		{Service: api, Backends: []plan.Backend{at("10.0.0.1:80")}},
 	}})
-	if want := []string{"shop/web", "shop/api"}; !slices.Equal(got["10.0.0.1:80"], want) || len(got) != 2 {
+	if want := []string{"shop/web", "shop/api"}; !slices.Equal(got["10.0.0.1 tcp port 80"], want) || len(got) != 2 {
 		t.Errorf("got %v", got)
 	}
 }
