@@ -107,12 +107,19 @@ func (w *eventful) happens(t *testing.T, do func(), types ...event.Type) {
 	})
 }
 
+// kill kills a process, and waits until it has ended.
+func (w *eventful) kill(t *testing.T, name string) {
+	t.Helper()
+	if err := w.Process(name).Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-w.Process(name).Done()
+}
+
 // reflector kills the route reflector, and starts it again.
 func (w *eventful) reflector(t *testing.T) {
 	t.Helper()
-	if err := w.Process(topology.Reflector).Kill(); err != nil {
-		t.Fatal(err)
-	}
+	w.kill(t, topology.Reflector)
 	if err := w.StartReflector(topology.Reflector); err != nil {
 		t.Fatal(err)
 	}
@@ -155,9 +162,7 @@ func (w *eventful) ofService(t *testing.T) {
 func (w *eventful) killed(t *testing.T) {
 	t.Helper()
 	time.Sleep(2 * time.Second) // events are stored once per second
-	if err := w.Process(w.balancer.Name).Kill(); err != nil {
-		t.Fatal(err)
-	}
+	w.kill(t, w.balancer.Name)
 	if err := w.StartBalancer(w.balancer, "--graceful-shutdown-period", "100ms"); err != nil {
 		t.Fatal(err)
 	}
