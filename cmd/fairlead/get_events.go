@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/query"
 	"github.com/fairlead/fairlead/core/event"
+	"github.com/fairlead/fairlead/internal/sleep"
 )
 
 func newGetEventsCommand() *cobra.Command {
@@ -58,6 +59,8 @@ type eventsQuery struct {
 	service string
 	types   []string
 	watch   bool
+	// answered means that an agent has answered.
+	answered bool
 }
 
 func (e *eventsQuery) check() error {
@@ -80,21 +83,14 @@ func (e *eventsQuery) query(now time.Time) event.Query {
 }
 
 func (e *eventsQuery) run(cmd *cobra.Command) error {
-	ctx, cancel := context.WithCancel(cmd.Context())
-	if !e.watch {
-		ctx, cancel = context.WithTimeout(cmd.Context(), query.Timeout)
-	}
-	defer cancel()
-	body, err := e.Do(ctx, http.MethodGet, journal.Path, journal.Params(e.query(time.Now()), e.watch), nil)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
+	q := e.query(time.Now())
 	if e.watch {
-		return query.Each(ctx, body, func(one event.Event) error { return e.show(cmd.OutOrStdout(), one) })
+		return e.follow(cmd, q)
 	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), query.Timeout)
+	defer cancel()
 	list := []event.Event{}
-	err = query.Each(ctx, body, func(one event.Event) error {
+	err := e.each(ctx, q, func(one event.Event) error {
 		list = append(list, one)
 		return nil
 	})
@@ -102,6 +98,45 @@ func (e *eventsQuery) run(cmd *cobra.Command) error {
 		return err
 	}
 	return e.Print(cmd.OutOrStdout(), eventsSheet(list, e.wide()))
+}
+
+// each calls f for the events that a query selects and, while watching, for further ones
+// until the agent ends.
+func (e *eventsQuery) each(ctx context.Context, q event.Query, f func(event.Event) error) error {
+	body, err := e.Do(ctx, http.MethodGet, journal.Path, journal.Params(q, e.watch), nil)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	e.answered = true
+	return query.Each(ctx, body, f)
+}
+
+// retryPause is the interval at which an agent that ended is asked again.
+const retryPause = time.Second
+
+// follow prints events until ctx ends, also those of an agent that is restarted meanwhile.
+func (e *eventsQuery) follow(cmd *cobra.Command, q event.Query) error {
+	shown := map[uint64]int{} // the count of each event when it was shown
+	var failed error
+	show := func(one event.Event) error {
+		if shown[one.ID] == one.Count {
+			return nil
+		}
+		if len(shown) > event.DefaultMaxEvents {
+			clear(shown)
+		}
+		shown[one.ID], q.Since = one.Count, one.Last
+		failed = e.show(cmd.OutOrStdout(), one)
+		return failed
+	}
+	if err := e.each(cmd.Context(), q, show); err != nil && !e.answered {
+		return err
+	}
+	for failed == nil && sleep.For(cmd.Context(), retryPause) {
+		_ = e.each(cmd.Context(), q, show) // the agent may be restarting: keep trying
+	}
+	return failed
 }
 
 func (e *eventsQuery) wide() bool {

@@ -61,7 +61,7 @@ var Types = []Description{
 	{AgentStarted, "Node", Normal, "", "the agent started; the cause names its release and roles"},
 	{AgentStopped, "Node", Normal, "", "the agent stopped in order; without this event before AgentStarted, it was killed"},
 	{PeerEstablished, "BGPPeer", Normal, "Peer", "the BGP session is established"},
-	{PeerDown, "BGPPeer", Warning, "Peer", "an established BGP session ended"},
+	{PeerDown, "BGPPeer", Warning, "Peer", "an established BGP session ended, other than by a stop of the agent"},
 	{PeerUnreachable, "BGPPeer", Warning, "", "a BGP session could not be established"},
 	{PeerRejected, "BGPPeer", Warning, "", "the connection of a BGP neighbor was rejected"},
 	{BFDUp, "BGPPeer", Normal, "", "BFD monitors the peer"},

@@ -57,7 +57,7 @@ Types are stable; causes are not.
 `
 
 const clusterIntro = `
-Those marked *in the cluster* are also created as Kubernetes Events of the object, at a limited rate.
+Those marked *in the cluster* are also created as Kubernetes Events, at a limited rate: of the object if it is a Service, Gateway, Advertisement, BGPPeer or AddressPool, of the Services of a backend, and otherwise of the Node. Agents that are no load balancers create Events of their Node only.
 
 ## Events of controllers
 

@@ -73,6 +73,7 @@ func TestEvents(t *testing.T) {
 	before := w.events(t)
 	compareEvents(t, before, want)
 	w.ofService(t)
+	w.ofReflector(t)
 	w.killed(t)
 	after := w.events(t)
 	for _, e := range before {
@@ -81,7 +82,7 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	compareEvents(t, after, append(want, "BackendUnhealthy Backend "+dead+" tcp port 9000: unknown -> down", "ProgramsReplaced "+self))
-	stream(want)
+	stream(after)
 }
 
 // events returns the events, except how often a peer that is down was tried.
@@ -158,6 +159,16 @@ func (w *eventful) ofService(t *testing.T) {
 	}
 }
 
+// ofReflector expects the session in the journal of the route reflector, too.
+func (w *eventful) ofReflector(t *testing.T) {
+	t.Helper()
+	var all []event.Event
+	w.Look(t, &all, "get", "events", "--type", string(event.PeerEstablished), "--socket", status.Socket(status.RoleReflector))
+	if !slices.ContainsFunc(all, func(e event.Event) bool { return e.Object.Name == w.balancer.Addr.String() }) {
+		t.Errorf("the reflector's events lack the session with %s: %+v", w.balancer.Addr, all)
+	}
+}
+
 // killed kills the agent and starts another one, whose manifest is still wrong.
 func (w *eventful) killed(t *testing.T) {
 	t.Helper()
@@ -175,9 +186,9 @@ func (w *eventful) killed(t *testing.T) {
 	time.Sleep(2 * time.Second) // a rejection that is recorded again would be by then
 }
 
-// follow starts to read the stream of events; the returned function compares what has
-// arrived until the agent ended.
-func (w *eventful) follow(t *testing.T) func(want []string) {
+// follow starts to read the stream of events; the returned function ends that, and expects
+// each of some events, also those after a restart.
+func (w *eventful) follow(t *testing.T) func(want []event.Event) {
 	t.Helper()
 	var out bytes.Buffer
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -186,25 +197,23 @@ func (w *eventful) follow(t *testing.T) func(want []string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return func(want []string) {
+	return func(want []event.Event) {
 		t.Helper()
-		defer cancel()
-		_ = cmd.Wait() // the agent was killed
-		byID := map[uint64]event.Event{}
+		cancel()
+		_ = cmd.Wait()
+		last := map[uint64]event.Event{}
 		for dec := json.NewDecoder(&out); dec.More(); {
 			var e event.Event
 			if err := dec.Decode(&e); err != nil {
 				t.Fatal(err)
 			}
-			if e.Type != event.PeerUnreachable {
-				byID[e.ID] = e
+			last[e.ID] = e
+		}
+		for _, e := range want {
+			if got := last[e.ID]; got.Count != e.Count || got.Type != e.Type {
+				t.Errorf("%+v is in the stream as %+v", e, got)
 			}
 		}
-		var all []event.Event
-		for _, e := range byID {
-			all = append(all, e)
-		}
-		compareEvents(t, all, want)
 	}
 }
 
