@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +39,11 @@ func TestJournalOfAnAgent(t *testing.T) {
 	}
 	a := journalOf(t, dir)
 	defer a.events.Close()
+	second := journalOf(t, dir)
+	defer second.events.Close()
+	if err := second.events.Problem(); a.events.Problem() != nil || err == nil || !strings.Contains(err.Error(), "another process uses it") {
+		t.Errorf("problem of a second agent: %v", err)
+	}
 	testkit.Eventually(t, 10*time.Second, func() error {
 		var got []string
 		for _, e := range a.events.Events(event.Query{}) {

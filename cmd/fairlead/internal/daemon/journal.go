@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 
@@ -35,6 +37,15 @@ func OpenJournal(node string, roles []string, dir *statedir.Dir, path string, c 
 
 // Self is the Node as the object of events.
 func (j *Journal) Self() event.Object { return j.self }
+
+// Problem returns why events are not stored, or nil. What is wrong with a directory that has
+// other state too is reported with that.
+func (j *Journal) Problem() error {
+	if errs := j.dir.Problems(); len(errs) > 0 {
+		return fmt.Errorf("events are not stored: %w", errors.Join(errs...))
+	}
+	return j.Journal.Problem()
+}
 
 // Endpoint serves the journal.
 func (j *Journal) Endpoint() status.Endpoint {
