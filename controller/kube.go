@@ -108,7 +108,7 @@ func New(c Config) (*Controller, error) {
 // Run leads whenever it holds the Lease, until the context ends. Errors of the API server,
 // missing permissions and missing resources are logged and retried.
 func (k *Controller) Run(ctx context.Context) error {
-	k.events = kubeclient.NewRecorder(k.api[eventsv1.SchemeGroupVersion], k.Log)
+	k.events = kubeclient.NewRecorder(k.api[eventsv1.SchemeGroupVersion], k.Log, kubeclient.Options{})
 	defer k.events.Close()
 	for ctx.Err() == nil {
 		k.stand(ctx)

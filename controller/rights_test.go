@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/core/problem"
 	labkube "github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/source"
@@ -200,7 +201,9 @@ func (w *world) agent(t *testing.T, audit string) {
 	if p := s.Problems(); len(p) > 0 {
 		t.Errorf("problems: %q", p)
 	}
-	s.RecordEvent(sourcekube.Event{Reason: "DrainStarted", Action: "Drain", Note: "Node node-a is cordoned"})
+	for range 2 {
+		s.RecordEvent(sourcekube.Event{About: event.Object{Kind: "Node", Name: "node-a"}, Reason: "DrainStarted", Action: "Drain", Note: "Node node-a is cordoned"})
+	}
 	s.FlushEvents()
 }
 

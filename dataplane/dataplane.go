@@ -78,6 +78,12 @@ type Peered interface {
 	Remembered() (flows int, err error)
 }
 
+// Table is how full a table of a data plane is.
+type Table struct {
+	Name       string
+	Used, Size int
+}
+
 // Canonical is a data plane that serves a frontend without storing all of its fields:
 // what it lists is canonical.
 type Canonical interface {

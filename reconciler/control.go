@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/desired"
+	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/route"
@@ -86,6 +87,8 @@ type Config struct {
 	Avoid       plan.Avoid
 	// OnDrain, if not nil, is called for each change of stage. It must not block.
 	OnDrain func(Drain)
+	// Events records what the loop changes, except for drains; nil for none.
+	Events event.Recorder
 	// Hurry, when closed, cuts the drain short. May be nil.
 	Hurry <-chan struct{}
 	// Resync is the interval of a full comparison with the actual state of the data
@@ -131,8 +134,11 @@ type Loop struct {
 	// missed counts the frontends that failed in this pass, tries the passes in a row in
 	// which anything else did.
 	missed, tries int
-	// failures counts failed calls since the start.
+	// failures counts failed calls since the start. failing are those to be retried.
 	failures uint64
+	failing  map[string]failing
+	// planned is the plan of this pass.
+	planned *plan.Plan
 	// others is the set of load balancers configured in the data plane; nil before the
 	// first time.
 	others *balancers

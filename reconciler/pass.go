@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/desired"
+	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/route"
@@ -35,6 +36,7 @@ func (l *Loop) pass() time.Duration {
 	node := l.Node
 	node.Drain = l.nextStage(snapshot)
 	p := plan.Build(l.input(snapshot, node))
+	l.planned = p
 	l.claim(p)
 	l.logConflicts(p)
 	if l.Prober != nil {
@@ -216,14 +218,17 @@ func (l *Loop) note(routes []route.Route) {
 		switch {
 		case !there:
 			at = time.Now()
+			l.recordRoute(event.RouteAdvertised, was, r)
 			l.Log.Info("route advertised", "prefix", r.Prefix, "nextHop", r.NextHop, "attributes", r.Attributes.String())
 		case was != r:
+			l.recordRoute(event.RouteChanged, was, r)
 			l.Log.Info("route attributes changed", "prefix", r.Prefix, "nextHop", r.NextHop, "attributes", r.Attributes.String())
 		}
 		since[r] = at
 	}
 	for _, r := range l.announced {
 		if !now[r.Prefix].Prefix.IsValid() {
+			l.recordRoute(event.RouteWithdrawn, r, route.Route{})
 			l.Log.Info("route withdrawn", "prefix", r.Prefix, "nextHop", r.NextHop)
 		}
 	}
@@ -282,6 +287,7 @@ func (l *Loop) settle(k service.Key, want desired.Frontend, err error, failures 
 	switch {
 	case isUnsupported(err):
 		l.Log.Warn("frontend rejected", "frontend", k, "error", err)
+		l.recordRejected(k, err)
 	case err != nil:
 		failures[k.String()] = err
 		l.missed++

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/core/desired"
+	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/route"
@@ -57,6 +58,7 @@ type stage struct {
 	refused string
 	journal []string
 	drains  []string // drain stages
+	events  event.List
 }
 
 func newStage(t *testing.T, files []txtar.File, inTheCloud bool) *stage {
@@ -110,6 +112,12 @@ func (w *stage) start() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.drains = append(w.drains, strings.TrimSpace(fmt.Sprintf("%s %s", d.Stage, strings.Join(d.Why, "; "))))
+		},
+		Events: func(e event.Event) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			e.Time = time.Now()
+			w.events.Add(e)
 		},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -205,6 +213,7 @@ func (w *stage) questions() map[string]func(args []string) string {
 		"status":    func([]string) string { return w.status() },
 		"writes":    func([]string) string { return w.writes() },
 		"packet":    w.packet,
+		"events":    w.recorded,
 		"led":       func([]string) string { return w.sky.leads() },
 		"drains": func([]string) string {
 			w.mu.Lock()
@@ -285,6 +294,21 @@ func (w *stage) writes() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return strings.Join(slices.Sorted(slices.Values(w.journal)), "\n")
+}
+
+// recorded returns the events of these types, each once.
+func (w *stage) recorded(types []string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []string
+	for _, e := range w.events.All(event.Query{}) {
+		if slices.Contains(types, string(e.Type)) {
+			line := fmt.Sprintf("%s %s %s %s: %s -> %s: %s %s", e.Severity, e.Type, e.Object, e.Field, e.From, e.To, sinceWhen.ReplaceAllString(e.Cause, ""), e.Services)
+			all = append(all, strings.Join(strings.Fields(line), " "))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), "\n")
 }
 
 func (w *stage) forgetWrites() {

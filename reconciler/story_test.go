@@ -41,6 +41,7 @@ var update = flag.Bool("update", false, "write what comes out into the stories o
 //	led                     what the cloud routes here
 //	status                  what an operator sees
 //	writes                  changes of the data plane since the last query
+//	events TYPE...          what the journal has of these types
 //	packet CLIENT VIP [syn] which backend the data plane chooses
 //
 // A query is repeated until its answer is as expected. A query whose answer was already

@@ -107,6 +107,8 @@ func (l *Loop) publish(p *plan.Plan, s *source.Snapshot, failures map[string]err
 	for k, f := range l.leaving {
 		v.Leaving[k] = *f
 	}
+	l.recordFailures(failures)
+	l.recordStates(l.view.Load().Plan, p)
 	if d := &l.drain; len(d.why) > 0 {
 		v.Drain = d.shown()
 	}

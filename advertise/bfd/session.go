@@ -46,7 +46,8 @@ type Session struct {
 	remote  netip.Addr
 	port    uint16
 	onDown  func(reason string)
-	machine machine // this and the following: under e.mu
+	onUp    func()  // may be nil
+	machine machine // this, onUp and the following: under e.mu
 	conn    *net.UDPConn
 	tx      *time.Timer
 	detect  *time.Timer
@@ -93,6 +94,16 @@ func (s *Session) State() State {
 	s.e.mu.Lock()
 	defer s.e.mu.Unlock()
 	return s.machine.state
+}
+
+// OnUp sets what is called, in a separate goroutine, whenever the session comes up, and now if
+// it is up.
+func (s *Session) OnUp(f func()) {
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	if s.onUp = f; s.machine.state == Up {
+		go f()
+	}
 }
 
 // LastReceived returns when the last packet of a session that is up arrived, and how long the
@@ -200,6 +211,9 @@ func (s *Session) receive(p packet, port uint16) {
 		s.detect.Reset(s.machine.detection())
 	} else {
 		s.detect.Stop()
+	}
+	if !wasUp && s.machine.state == Up && s.onUp != nil {
+		go s.onUp()
 	}
 	if wasUp && s.machine.state == Down && p.state == Down {
 		go s.onDown(fmt.Sprintf("BFD is down: %s reports that it lost the session or restarted", s.remote))

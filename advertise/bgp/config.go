@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise/bfd"
+	"github.com/fairlead/fairlead/core/event"
 )
 
 // Session defaults.
@@ -111,7 +112,9 @@ type SpeakerConfig struct {
 	// LocalAddress is the source address of sessions; if invalid, the kernel chooses.
 	LocalAddress netip.Addr
 	Peers        []PeerConfig
-	Log          *slog.Logger
+	// Events records changes of sessions and of BFD; nil for none.
+	Events event.Recorder `json:"-"`
+	Log    *slog.Logger
 }
 
 // ReflectorConfig configures a route reflector (RFC 4456).
@@ -129,7 +132,9 @@ type ReflectorConfig struct {
 	// MaxTotal limits the paths of both families that all neighbors together may send: if
 	// they send more, the one with the most is disconnected. 0: no limit.
 	MaxTotal uint32
-	Log      *slog.Logger
+	// Events is the same as in SpeakerConfig.
+	Events event.Recorder `json:"-"`
+	Log    *slog.Logger
 }
 
 // RouterConfig configures an upstream router.
@@ -155,7 +160,9 @@ type RouterConfig struct {
 	// Held means that the kernel has routes from before the start: they stay until the
 	// peers have sent theirs.
 	Held bool
-	Log  *slog.Logger
+	// Events is the same as in SpeakerConfig.
+	Events event.Recorder `json:"-"`
+	Log    *slog.Logger
 }
 
 // Validate returns an error that names the invalid field and how to fix it.

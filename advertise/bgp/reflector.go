@@ -51,7 +51,7 @@ func (c ReflectorConfig) setup() (engine.Setup, error) {
 			return engine.Setup{}, fmt.Errorf("groups[%s].as: %d; a router that receives routes must be in the reflector's AS %d: to other ASes, BGP would set the reflector as next hop", g.Name, g.AS, c.AS)
 		}
 	}
-	return engine.Setup{AS: c.AS, RouterID: id, ClusterID: cluster, Listen: listenAddrs(c.Listen, c.Port), Groups: groups, MaxTotal: c.MaxTotal, Log: c.Log}, err
+	return engine.Setup{AS: c.AS, RouterID: id, ClusterID: cluster, Listen: listenAddrs(c.Listen, c.Port), Groups: groups, MaxTotal: c.MaxTotal, Log: c.Log, Events: c.Events}, err
 }
 
 // Peers returns the state of the sessions, including rejected neighbors.

@@ -79,7 +79,7 @@ func (c RouterConfig) setup() (engine.Setup, error) {
 		}
 		g.Silent = true
 	}
-	s := engine.Setup{AS: c.AS, RouterID: id, ClusterID: id, Groups: groups, Dials: dials, Avoids: true, MaxTotal: c.MaxTotal, Log: c.Log}
+	s := engine.Setup{AS: c.AS, RouterID: id, ClusterID: id, Groups: groups, Dials: dials, Avoids: true, MaxTotal: c.MaxTotal, Log: c.Log, Events: c.Events}
 	if len(groups) > 0 {
 		s.Listen = listenAddrs(c.Listen, c.Port)
 	}

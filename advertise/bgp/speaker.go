@@ -75,7 +75,7 @@ func (c SpeakerConfig) setup() (engine.Setup, error) {
 	}
 	numbered := slices.DeleteFunc(slices.Clone(c.Peers), PeerConfig.unnumbered)
 	dials, err := dials(numbered, c.AS, c.LocalAddress)
-	return engine.Setup{AS: c.AS, RouterID: id, ClusterID: id, SendOnly: true, Log: c.Log, Dials: dials}, err
+	return engine.Setup{AS: c.AS, RouterID: id, ClusterID: id, SendOnly: true, Log: c.Log, Events: c.Events, Dials: dials}, err
 }
 
 // Set advertises exactly these routes: routes that are no longer desired are withdrawn

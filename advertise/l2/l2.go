@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/l2/elect"
+	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/internal/udpttl"
 )
@@ -50,7 +51,9 @@ type Config struct {
 	// Password signs hellos. Without it, hellos are accepted if no router has forwarded
 	// them.
 	Password string
-	Log      *slog.Logger
+	// Events records changes of owners and members; nil for none.
+	Events event.Recorder
+	Log    *slog.Logger
 }
 
 // Announcer answers for the VIPs that this node owns.

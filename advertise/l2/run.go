@@ -8,7 +8,9 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/fairlead/fairlead/advertise/l2/elect"
 	"github.com/fairlead/fairlead/advertise/l2/wire"
+	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/internal/udpttl"
 	"github.com/fairlead/fairlead/internal/wake"
 )
@@ -90,15 +92,26 @@ func (a *Announcer) perform() {
 		}
 	}
 	for _, e := range out.Events {
-		level := slog.LevelInfo
-		if e.Bad {
-			level = slog.LevelWarn
-		}
-		a.Log.Log(context.Background(), level, "layer 2: "+e.Text, "address", e.Address)
+		a.report(e)
 	}
 	if next := a.core.Next(); !next.IsZero() && next.Before(a.armed) {
 		wake.Up(a.wake)
 	}
+}
+
+// report logs and records an event.
+func (a *Announcer) report(e elect.Event) {
+	about, _ := event.Describe(e.Type)
+	level := slog.LevelInfo
+	if about.Severity == event.Warning {
+		level = slog.LevelWarn
+	}
+	a.Log.Log(context.Background(), level, "layer 2: "+e.Text, "event", e.Type, "address", e.Address)
+	o := event.Object{Kind: about.Kind, Name: e.Address.String()}
+	if about.Kind == "Route" {
+		o.Name = netip.PrefixFrom(e.Address, e.Address.BitLen()).String()
+	}
+	a.Events.Record(event.Event{Type: e.Type, Object: o, Cause: e.Text})
 }
 
 // received processes a message received on a segment.

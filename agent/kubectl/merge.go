@@ -29,6 +29,7 @@ var tabular = []string{"status", "get", "explain", "drops"}
 func parse(args []string) command {
 	c := command{format: status.Table}
 	mergeable := len(args) > 0 && slices.Contains(tabular, args[0])
+	events := len(args) > 1 && args[0] == "get" && strings.HasPrefix(args[1], "event")
 	for i := 0; i < len(args); i++ {
 		name, value, has := strings.Cut(args[i], "=")
 		switch {
@@ -46,6 +47,8 @@ func parse(args []string) command {
 			c.output.NoHeaders = true
 			continue
 		case name == "-f" || name == "--follow":
+			c.streams = true
+		case events && (name == "-w" || name == "--watch"):
 			c.streams = true
 		case mergeable && (name == "-w" || name == "--watch"):
 			c.watch = time.Second

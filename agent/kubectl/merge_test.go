@@ -88,13 +88,16 @@ func TestFollow(t *testing.T) {
 		return nil
 	}, "n1", "n2")
 	var out bytes.Buffer
-	if err := q.print(t.Context(), []string{"drops", "-f"}, &out); err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	slices.Sort(lines)
-	if got := strings.Join(lines, ","); got != "n1: ab,n1: c,n1: d,n2: ab,n2: c,n2: d" {
-		t.Errorf("%s", got)
+	for _, args := range [][]string{{"drops", "-f"}, {"get", "events", "-w"}} {
+		out.Reset()
+		if err := q.print(t.Context(), args, &out); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		slices.Sort(lines)
+		if got := strings.Join(lines, ","); got != "n1: ab,n1: c,n1: d,n2: ab,n2: c,n2: d" {
+			t.Errorf("%v: %s", args, got)
+		}
 	}
 }
 

@@ -41,7 +41,9 @@ type Agent struct {
 	DSRAgent func() (dsr.State, error)
 	// ServiceProxy is nil without a service proxy.
 	ServiceProxy func() ServiceProxy
-	Announcer    advertise.Announcer
+	// ProxyProblems returns the problems of the service proxy alone. May be nil.
+	ProxyProblems func() []problem.Problem
+	Announcer     advertise.Announcer
 	// Cloud is nil without a cloud. Its peers do not affect readiness.
 	Cloud advertise.Announcer
 	// Layer2 is nil if VIPs are not advertised that way.
@@ -58,6 +60,8 @@ type Agent struct {
 	Lacks error
 	// State is where the agent persists its state. May be nil.
 	State *statedir.Dir
+	// Journal returns why events cannot be stored, or nil. May be nil.
+	Journal func() error
 	// Degraded lists the optional kernel features that the agent runs without. May be
 	// nil.
 	Degraded func() []features.Degraded
@@ -142,11 +146,32 @@ func (a Agent) Gather(now time.Time) Status {
 	s.Problems = append(s.Problems, g.paths(s.Services)...)
 	s.Routes = g.routes()
 	s.Withdrawing, s.Leaving = g.view.Withdrawing, leaving(g.view)
-	s.Problems = append(s.Problems, stateProblems(a.State)...)
+	s.Problems = append(s.Problems, a.stored()...)
 	s.Problems = append(s.Problems, conflicts(g.view.Plan.Frontends)...)
 	s.Problems = append(s.Problems, g.failures()...)
 	s.Problems = append(s.Problems, s.overdue()...)
 	return s.complete()
+}
+
+// Lasting returns the problems that are known without reading the kernel, except for calls
+// that the loop retries, which it records itself.
+func (a Agent) Lasting(now time.Time) []problem.Problem {
+	view := &reconciler.View{Plan: &plan.Plan{}}
+	if a.View != nil {
+		view = a.View()
+	}
+	problems := slices.Clone(view.Problems)
+	if a.Source != nil && !view.Loaded {
+		problems = append(problems, a.Source()...)
+	}
+	if a.ProxyProblems != nil {
+		problems = append(problems, a.ProxyProblems()...)
+	}
+	_, unanswered := a.answered()
+	problems = append(problems, unanswered...)
+	problems = append(problems, a.stored()...)
+	problems = append(problems, conflicts(view.Plan.Frontends)...)
+	return append(problems, Status{Time: now, Withdrawing: view.Withdrawing}.overdue()...)
 }
 
 type gatherer struct {

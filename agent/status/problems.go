@@ -43,6 +43,18 @@ func conflicts(frontends []plan.Frontend) (problems []problem.Problem) {
 	return problems
 }
 
+// stored returns the problems of what the agent stores.
+func (a Agent) stored() []problem.Problem {
+	problems := stateProblems(a.State)
+	if a.Journal == nil {
+		return problems
+	}
+	if err := a.Journal(); err != nil {
+		problems = append(problems, problem.Failed("journal", err.Error()))
+	}
+	return problems
+}
+
 // stateProblems returns the problems that prevent an agent from persisting its state.
 func stateProblems(dir *statedir.Dir) (problems []problem.Problem) {
 	for _, err := range dir.Problems() {

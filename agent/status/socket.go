@@ -39,12 +39,12 @@ var (
 )
 
 // Serve listens on the unix socket at path and serves the status until ctx is canceled.
-func Serve(ctx context.Context, path string, get func() Status) error {
+func Serve(ctx context.Context, path string, get func() Status, more ...Endpoint) error {
 	l, err := Listen(path)
 	if err != nil {
 		return err
 	}
-	return Answer(ctx, l, Everything(get))
+	return Answer(ctx, l, Everything(get), more...)
 }
 
 // Getter returns the Status of at least what is selected.
@@ -73,7 +73,9 @@ type Endpoint struct {
 // Answer serves GET /v1/status on l with the status that get returns, as JSON, and the
 // additional endpoints, until ctx is canceled; then it closes l.
 func Answer(ctx context.Context, l net.Listener, get Getter, more ...Endpoint) error {
-	return httpserver.Until(ctx, &http.Server{Handler: Handler(get, more...), ReadHeaderTimeout: 5 * time.Second}, l)
+	return httpserver.Until(ctx, &http.Server{
+		Handler: Handler(get, more...), ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx },
+	}, l)
 }
 
 // Handler returns the handler of Serve, for callers that serve more than status.

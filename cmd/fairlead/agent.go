@@ -69,7 +69,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.BoolVar(&c.BFD, "bfd", c.BFD, "monitor the peers by BFD")
 	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "`DIR` of the BPF file system, mounted if necessary")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`FILE` of the socket for query commands")
-	f.StringVar(&c.StateDir, "state-dir", "", "with --manifest-dir: `DIR` of the last valid manifests and the owners of addresses (default: SOCKET.state)")
+	f.StringVar(&c.StateDir, "state-dir", "", "with --manifest-dir: `DIR` of the last valid manifests, the owners of addresses and the journal (default: SOCKET.state)")
 	f.DurationVar(&c.Linger, "withdraw-grace-period", c.Linger, "time to keep forwarding after the withdrawal of a route is confirmed")
 	f.DurationVar(&c.Keep, "state-cache-max-age", c.Keep, "with --kubernetes: maximum age of the cached state to start from while the API server is unreachable; 0 disables the cache")
 	drainFlags(f, c)

@@ -10,7 +10,7 @@ import (
 func newGetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",
-		Short: "List services, backends, routes, peers or flows",
+		Short: "List services, backends, routes, peers, flows or events",
 		Long: `List what the agent, route reflector or router on this machine knows.
 
 With -o wide, tables have all columns; -o json and -o yaml have all fields.`,
@@ -21,7 +21,7 @@ With -o wide, tables have all columns; -o json and -o yaml have all fields.`,
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newGetServicesCommand(), newGetBackendsCommand(), newGetRoutesCommand(), newGetPeersCommand(), newGetFlowsCommand())
+	cmd.AddCommand(newGetServicesCommand(), newGetBackendsCommand(), newGetRoutesCommand(), newGetPeersCommand(), newGetFlowsCommand(), newGetEventsCommand())
 	return cmd
 }
 

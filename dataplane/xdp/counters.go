@@ -79,6 +79,25 @@ func (d *DataPlane) Describe() dataplane.Description {
 	return out
 }
 
+// Tables returns how full the tables of limited size are, without reading the kernel.
+func (d *DataPlane) Tables() []dataplane.Table {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return []dataplane.Table{
+		{Name: "frontends", Used: len(d.programmed), Size: d.config.MaxFrontends},
+		{Name: "backends", Used: len(d.servers.byID), Size: d.config.MaxBackends},
+	}
+}
+
+// FlowTable returns how full the flow table is, which takes a while if it is large.
+func (d *DataPlane) FlowTable() (dataplane.Table, error) {
+	used, err := d.Remembered()
+	return dataplane.Table{Name: "flows", Used: used, Size: d.config.MaxFlows}, err
+}
+
+// Replaced lists the interfaces on which Open replaced the program of an earlier process.
+func (d *DataPlane) Replaced() []string { return d.links.Replaced() }
+
 // Degraded lists the optional features that this kernel, or the driver of an interface,
 // does not support.
 func (d *DataPlane) Degraded() []features.Degraded {

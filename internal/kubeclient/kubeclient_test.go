@@ -165,7 +165,7 @@ func TestResourceByDefinition(t *testing.T) {
 // repetitions, and truncates long notes.
 func TestRecorder(t *testing.T) {
 	clients, wire, _ := connect(t)
-	r := NewRecorder(clients[eventsv1.SchemeGroupVersion], slog.New(slog.DiscardHandler))
+	r := NewRecorder(clients[eventsv1.SchemeGroupVersion], slog.New(slog.DiscardHandler), Options{})
 	defer r.Close()
 	web := Event{
 		About:      corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: "default", Name: "web", UID: "1"},

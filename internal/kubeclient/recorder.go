@@ -1,6 +1,7 @@
 package kubeclient
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -42,6 +44,20 @@ type Recorder struct {
 	stop   context.CancelFunc
 	ended  sync.WaitGroup
 	recent map[Event]*series
+	finish chan struct{}
+	// resolve returns the object of an Event, or false if it does not exist; nil if Events have
+	// complete objects.
+	resolve func(context.Context, corev1.ObjectReference) (corev1.ObjectReference, bool, error)
+}
+
+// Options of a Recorder. The zero value has the defaults.
+type Options struct {
+	// PerSecond and Burst limit Events, and warnings separately.
+	PerSecond float32
+	Burst     int
+	// Resolve completes the object of an Event, or returns false if it does not exist. It is
+	// called by the goroutine that creates Events. May be nil.
+	Resolve func(context.Context, corev1.ObjectReference) (corev1.ObjectReference, bool, error)
 }
 
 // series is an Event that may be repeated.
@@ -53,10 +69,11 @@ type series struct {
 
 // NewRecorder starts a Recorder, which runs until Close. The client is for
 // events.k8s.io/v1.
-func NewRecorder(client rest.Interface, log *slog.Logger) *Recorder {
-	r := &Recorder{client: client, log: log, limits: map[bool]flowcontrol.RateLimiter{}, queue: make(chan Event, eventsQueued), recent: map[Event]*series{}}
+func NewRecorder(client rest.Interface, log *slog.Logger, o Options) *Recorder {
+	r := &Recorder{client: client, log: log, limits: map[bool]flowcontrol.RateLimiter{}, queue: make(chan Event, eventsQueued), recent: map[Event]*series{},
+		finish: make(chan struct{}), resolve: o.Resolve}
 	for _, warn := range []bool{false, true} {
-		r.limits[warn] = flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, eventsBurst)
+		r.limits[warn] = flowcontrol.NewTokenBucketRateLimiter(cmp.Or(o.PerSecond, eventsPerSecond), cmp.Or(o.Burst, eventsBurst))
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
@@ -81,14 +98,27 @@ func (r *Recorder) Close() {
 	r.ended.Wait()
 }
 
+// Finish creates what is queued, for at most limit, and stops the Recorder.
+func (r *Recorder) Finish(limit time.Duration) {
+	defer time.AfterFunc(limit, r.stop).Stop()
+	close(r.finish)
+	r.ended.Wait()
+	r.stop()
+}
+
 func (r *Recorder) run(ctx context.Context) {
-	for {
+	for finishing := false; !finishing; {
 		select {
 		case <-ctx.Done():
 			return
 		case e := <-r.queue:
 			r.post(ctx, e)
+		case <-r.finish:
+			finishing = true
 		}
+	}
+	for ctx.Err() == nil && len(r.queue) > 0 {
+		r.post(ctx, <-r.queue)
 	}
 }
 
@@ -110,6 +140,13 @@ func (r *Recorder) post(ctx context.Context, e Event) {
 }
 
 func (r *Recorder) try(ctx context.Context, e Event) error {
+	if r.resolve != nil {
+		about, found, err := r.resolve(ctx, e.About)
+		if err != nil || !found {
+			return err
+		}
+		e.About = about
+	}
 	now, key := time.Now(), e
 	key.About.ResourceVersion = ""
 	maps.DeleteFunc(r.recent, func(_ Event, s *series) bool { return now.Sub(s.last) > seriesFor })

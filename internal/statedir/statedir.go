@@ -97,6 +97,15 @@ func (d *Dir) Path() string {
 	return d.path
 }
 
+// File returns the path of a file that the caller itself writes, or "" if the directory is
+// unusable.
+func (d *Dir) File(name string) string {
+	if d == nil || d.lock == nil {
+		return ""
+	}
+	return filepath.Join(d.path, name)
+}
+
 // Problems returns the errors that prevent values from being stored, in a stable order.
 func (d *Dir) Problems() []error {
 	if d == nil {

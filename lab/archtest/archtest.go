@@ -16,7 +16,7 @@ const module = "github.com/fairlead/fairlead"
 
 // pure are the packages that decide and compute: they depend only on their input, so that
 // tests and the simulator can run them unchanged.
-var pure = []string{"core/service", "core/proxy", "vdn", "vdn/file", "agent/doctor", "core/maglev", "core/schedule", "core/desired", "core/plan", "core/problem", "core/route", "core/health", "core/ring", "core/addresspool", "internal/keyed",
+var pure = []string{"core/service", "core/proxy", "vdn", "vdn/file", "agent/doctor", "core/maglev", "core/schedule", "core/desired", "core/plan", "core/problem", "core/route", "core/health", "core/event", "core/ring", "core/addresspool", "internal/keyed",
 	"dataplane/xdp/alloc", "advertise/l2/elect", "advertise/l2/wire", "lab/sim", "lab/sim/verdict", "lab/sim/lvs", "lab/sim/experiments", "lab/sim/scenario",
 	"lab/sim/eventqueue", "lab/sim/stochastic", "lab/sim/traffic", "lab/sim/scenario/reading", "lab/sim/scenario/requests", "lab/sim/scenario/histogram", "lab/sim/resilient", "lab/sim/experiments/draw", "lab/sim/experiments/ecmp", "lab/sim/experiments/follow", "lab/sim/experiments/hierarchy", "lab/sim/experiments/rollout", "lab/sim/experiments/routing", "lab/sim/experiments/services", "lab/sim/experiments/tail"}
 

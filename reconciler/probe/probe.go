@@ -6,11 +6,13 @@ package probe
 import (
 	"container/heap"
 	"context"
+	"fmt"
 	"hash/fnv"
 	"log/slog"
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/wake"
@@ -36,6 +38,10 @@ type Result struct {
 // Prober probes a set of targets, each on its own schedule: probes of a target are
 // exactly one interval apart, with an offset derived from the target's name.
 type Prober struct {
+	// Events records changes of health, except that a new target is up; nil for none.
+	// It is set before Run.
+	Events event.Recorder
+
 	log     *slog.Logger
 	epoch   time.Time
 	wake    chan struct{}
@@ -252,8 +258,27 @@ func (p *Prober) finish(e *entry, err error) {
 		e.since = time.Now()
 		p.log.Info("health changed", "server", e.target.Addr, "check", e.target.Check.Kind,
 			"was", before, "is", e.tracker.State, "error", e.err)
+		p.record(e, before)
 		wake.Up(p.changed)
 	}
+}
+
+// Field names the check of a target in events: "tcp port 80".
+func Field(t health.Target) string { return fmt.Sprintf("%s port %d", t.Check.Kind, t.Addr.Port()) }
+
+// record records a change of health.
+func (p *Prober) record(e *entry, before health.State) {
+	of := event.Event{
+		Type: event.BackendHealthy, Object: event.Object{Kind: "Backend", Name: e.target.Addr.Addr().String()}, Field: Field(e.target),
+		From: before.String(), To: e.tracker.State.String(), Cause: e.err,
+	}
+	switch {
+	case e.tracker.State != health.Up:
+		of.Type = event.BackendUnhealthy
+	case before == health.Unknown:
+		return
+	}
+	p.Events.Record(of)
 }
 
 // hurry makes an entry due now.

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/reconciler/probe"
@@ -23,9 +24,12 @@ import (
 // patience is the timeout for anything on a busy machine.
 const patience = 30 * time.Second
 
-func run(t *testing.T) *probe.Prober {
+func run(t *testing.T, events ...event.Recorder) *probe.Prober {
 	t.Helper()
 	p := probe.New(slog.New(slog.DiscardHandler))
+	if len(events) > 0 {
+		p.Events = events[0]
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
@@ -92,6 +96,33 @@ func TestTCP(t *testing.T) {
 		await(t, p, target, health.Down, "connection refused")
 		listen(t, target.Addr.String())
 		await(t, p, target, health.Up, "")
+	}
+}
+
+// TestEvents records changes of health, but not that a new backend is up.
+func TestEvents(t *testing.T) {
+	recorded := make(chan string, 10)
+	p := run(t, func(e event.Event) {
+		recorded <- fmt.Sprintf("%s %s %.8s: %s -> %s: %v", e.Type, e.Object, e.Field, e.From, e.To, strings.Contains(e.Cause, "refused"))
+	})
+	l := listen(t, ownAddr)
+	target := health.Target{Addr: addrOf(l), Check: patient(service.CheckTCP)}
+	p.Set([]health.Target{target})
+	await(t, p, target, health.Up, "")
+	l.Close()
+	for _, want := range []string{"BackendUnhealthy Backend 127.77.0.1 tcp port: up -> down: true", "BackendHealthy Backend 127.77.0.1 tcp port: down -> up: false"} {
+		select {
+		case got := <-recorded:
+			if got != want {
+				t.Errorf("recorded %q, want %q", got, want)
+			}
+		case <-time.After(patience):
+			t.Fatalf("%q is not recorded", want)
+		}
+		if l != nil {
+			l = nil
+			listen(t, target.Addr.String())
+		}
 	}
 }
 

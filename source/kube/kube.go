@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/kubeclient"
 	"github.com/fairlead/fairlead/internal/wake"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/crd"
@@ -85,8 +86,10 @@ type Source struct {
 	notified bool            // whether the Sink was informed that everything has loaded
 	unread   map[string]bool // the resources that cannot be read at present
 	// wake has one element if there may be a new snapshot to publish.
-	wake   chan struct{}
-	events sync.WaitGroup // pending Events
+	wake chan struct{}
+
+	eventsMu sync.Mutex
+	events   *kubeclient.Recorder // started by the first Event
 }
 
 var _ source.Source = (*Source)(nil)

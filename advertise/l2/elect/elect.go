@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise/l2/wire"
+	"github.com/fairlead/fairlead/core/event"
 )
 
 // Config configures a Core.
@@ -123,8 +124,8 @@ type HelloTo struct {
 type Event struct {
 	Address netip.Addr
 	Text    string
-	// Bad means that an operator should look at it.
-	Bad bool
+	// Type is its type in the journal.
+	Type event.Type
 }
 
 // New returns a Core without link, members and addresses.
@@ -145,7 +146,7 @@ func (c *Core) SetAddresses(now time.Time, addresses []netip.Addr) {
 	for a, v := range c.vips {
 		if !wanted[a] {
 			if v.state == Owner {
-				c.event(a, false, "address released: no longer served by this node")
+				c.event(event.L2AddressReleased, a, "no longer served by this node")
 			}
 			delete(c.vips, a)
 			c.notifyAll(now)
@@ -175,6 +176,9 @@ func (c *Core) SetLink(now time.Time, running bool, macs []wire.MAC) {
 // probe starts to check whether an address is free.
 func (c *Core) probe(now time.Time, v *vip) {
 	if !c.running {
+		if v.state == Owner {
+			c.event(event.L2AddressReleased, v.address, "no interface can send answers")
+		}
 		c.turn(now, v, NoLink)
 		return
 	}
@@ -214,7 +218,7 @@ func (c *Core) Used(now time.Time, address netip.Addr, mac wire.MAC) {
 		if now.Sub(v.defended) >= defendInterval {
 			v.defended = now
 			c.out.Announce = append(c.out.Announce, address)
-			c.event(address, true, "address conflict: %s also uses it; announced it again", c.whose(mac))
+			c.event(event.L2AddressConflict, address, "%s also uses it; announced it again", c.whose(mac))
 		}
 	}
 }
@@ -281,7 +285,7 @@ func (c *Core) judge(now time.Time, v *vip) {
 	}
 	c.turn(now, v, Conflict)
 	v.due = now.Add(retryConflict)
-	c.event(v.address, true, "address conflict: %s uses it; probing again in %s", c.whose(v.otherUser), retryConflict)
+	c.event(event.L2AddressConflict, v.address, "%s uses it; probing again in %s", c.whose(v.otherUser), retryConflict)
 }
 
 // decide determines for each address whether this member answers.
@@ -294,7 +298,7 @@ func (c *Core) decide(now time.Time) {
 		case v.state == Owner && !mine:
 			c.turn(now, v, Standby)
 			v.contested = false
-			c.event(v.address, false, "address handed over to %s", v.best)
+			c.event(event.L2AddressReleased, v.address, "handed over to %s", v.best)
 			c.notifyAll(now)
 		case v.state == Owner && v.claimant.IsValid():
 			v.contested = true
@@ -304,7 +308,7 @@ func (c *Core) decide(now time.Time) {
 			c.announce(now, v)
 		case v.state == Standby && v.due.IsZero() && mine && !v.claimant.IsValid():
 			c.turn(now, v, Owner)
-			c.event(v.address, false, "address claimed")
+			c.event(event.L2AddressClaimed, v.address, "no other member claims it")
 			c.announce(now, v)
 			c.notifyAll(now)
 		}
@@ -369,6 +373,6 @@ func (c *Core) Take() Actions {
 	return out
 }
 
-func (c *Core) event(a netip.Addr, bad bool, format string, args ...any) {
-	c.out.Events = append(c.out.Events, Event{a, fmt.Sprintf(format, args...), bad})
+func (c *Core) event(of event.Type, a netip.Addr, format string, args ...any) {
+	c.out.Events = append(c.out.Events, Event{a, fmt.Sprintf(format, args...), of})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise/l2/wire"
+	"github.com/fairlead/fairlead/core/event"
 )
 
 // member is another member that could answer.
@@ -104,9 +105,9 @@ func (c *Core) Receive(now time.Time, from netip.Addr, h wire.Hello) error {
 func (c *Core) session(now time.Time, m *member, h wire.Hello) {
 	if m.alive {
 		m.retired = append(m.retired, m.theirs)
-		c.event(m.address, false, "member restarted")
+		c.event(event.L2MemberUp, m.address, "it restarted")
 	} else {
-		c.event(m.address, false, "member is up")
+		c.event(event.L2MemberUp, m.address, "it sends hellos")
 		m.alive, m.since = true, now
 		c.contest()
 	}
@@ -164,7 +165,7 @@ func (c *Core) expire(now time.Time) {
 		if !m.alive || m.deadline.After(now) {
 			continue
 		}
-		c.event(m.address, true, "member is silent")
+		c.event(event.L2MemberSilent, m.address, "no hello for %s", c.Hold)
 		m.alive, m.since = false, now
 		m.fault = "nothing received"
 		m.mine, m.echo, m.retired = c.token(), 0, nil

@@ -35,6 +35,7 @@ type segment struct {
 	// own an address.
 	announced map[netip.Addr]int
 	both      func(a netip.Addr)
+	recorded  []string // types of events
 }
 
 type node struct {
@@ -123,6 +124,9 @@ func (s *segment) carry(n *node) {
 	for _, a := range out.Announce {
 		s.announced[a]++
 		s.deliver(n, a, (*Core).Used)
+	}
+	for _, e := range out.Events {
+		s.recorded = append(s.recorded, string(e.Type))
 	}
 	if len(out.Events) > 0 {
 		s.check()

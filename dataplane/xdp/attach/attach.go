@@ -102,6 +102,7 @@ func (ls *Links) attachOne(name string) (string, error) {
 	}
 	reason := ""
 	if taken {
+		ls.taken = append(ls.taken, name)
 		reason = cmp.Or(device.LosesNative(nic), "as a predecessor left it")
 	} else {
 		if err := refuseOccupied(name); err != nil {

@@ -52,6 +52,7 @@ type Links struct {
 	links   map[string]link.Link // by interface
 	lines   []string             // for Describe
 	generic []features.Degraded  // interfaces without native XDP
+	taken   []string             // interfaces whose program was replaced
 }
 
 // New returns links to make.
@@ -90,6 +91,9 @@ func (ls *Links) Describe() []string { return slices.Clone(ls.lines) }
 
 // Degraded lists the interfaces that have generic XDP although native was wanted.
 func (ls *Links) Degraded() []features.Degraded { return ls.generic }
+
+// Replaced lists the interfaces on which Attach replaced the program of a predecessor.
+func (ls *Links) Replaced() []string { return slices.Clone(ls.taken) }
 
 // Swap replaces the attached program.
 func (ls *Links) Swap(p *ebpf.Program) error {

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/advertise/bfd"
 	"github.com/fairlead/fairlead/advertise/bgp/internal/rib"
 	"github.com/fairlead/fairlead/advertise/bgp/internal/session"
+	"github.com/fairlead/fairlead/core/event"
 )
 
 // Setup contains what differs between the roles.
@@ -34,6 +35,7 @@ type Setup struct {
 	Avoids    bool // deprioritizes draining load balancers, if there are others
 	MaxTotal  uint32
 	Log       *slog.Logger
+	Events    event.Recorder // sessions and BFD; may be nil
 }
 
 // Dial is a peer to connect to.

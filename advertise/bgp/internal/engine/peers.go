@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/bfd"
 	"github.com/fairlead/fairlead/advertise/bgp/internal/session"
+	"github.com/fairlead/fairlead/core/event"
 )
 
 // keepDead is how long a disconnected neighbor is still listed, so that its reason can be
@@ -107,6 +108,7 @@ func (e *Engine) failed(d *dialed, reason string) {
 	p := e.state(d.To.Addr(), d.Group)
 	if p.LastError != reason {
 		e.Log.Warn("cannot reach BGP peer", "peer", d.To, "error", reason)
+		e.record(d.Group, d.To.Addr(), event.Event{Type: event.PeerUnreachable, Cause: reason})
 	}
 	p.LastError = reason
 }
@@ -117,6 +119,7 @@ func (e *Engine) refuse(a netip.Addr, reason string) {
 	p := e.state(a, nil)
 	if p.LastError != reason {
 		e.Log.Warn("BGP connection rejected", "from", a, "reason", reason)
+		e.record(p.group, a, event.Event{Type: event.PeerRejected, Cause: a.String() + ": " + reason})
 	}
 	p.LastError, p.Since = reason, time.Now()
 	e.forget()

@@ -1,12 +1,16 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/fairlead/fairlead/advertise/bfd"
 	"github.com/fairlead/fairlead/advertise/bgp/internal/session"
+	"github.com/fairlead/fairlead/core/event"
 )
 
 // onChange handles state changes of a session.
@@ -50,12 +54,29 @@ func (e *Engine) onChange(t *session.Session) {
 			log = log.With("message", now.Message)
 		}
 		log.Info("BGP session ended", "peer", t.Peer, "reason", now.Reason)
+		if before == session.Established && e.ctx.Err() == nil {
+			e.record(t.Group, t.Peer, event.Event{Type: event.PeerDown, From: before, To: session.Idle, Cause: now.Reason})
+		}
 	case now.State == session.Established && before != session.Established:
 		e.Log.Info("BGP session established", "peer", t.Peer, "as", now.PeerAS)
+		e.record(t.Group, t.Peer, event.Event{Type: event.PeerEstablished, From: before, To: now.State, Cause: fmt.Sprintf("AS %d", now.PeerAS)})
 		if t.Group.BFD {
 			e.watch(t)
 		}
 	}
+}
+
+// record records an event of a neighbor. All those that no group knows are one object:
+// anyone can connect.
+func (e *Engine) record(g *session.Group, a netip.Addr, of event.Event) {
+	of.Object = event.Object{Kind: "BGPPeer", Name: "unconfigured"}
+	if g != nil {
+		of.Object.Name = cmp.Or(g.Peer, a.String())
+		if g.Peer != "" && g.Peer != a.String() {
+			of.Field = a.String()
+		}
+	}
+	e.Events.Record(of)
 }
 
 // ended records the end of a session.
@@ -101,6 +122,7 @@ func (e *Engine) watch(t *session.Session) {
 		go s.Close()
 	default:
 		p.watch, p.noBFD = s, ""
+		s.OnUp(func() { e.record(t.Group, t.Peer, event.Event{Type: event.BFDUp, To: bfd.Up.String()}) })
 	}
 }
 

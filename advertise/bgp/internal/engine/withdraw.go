@@ -9,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/bfd"
 	"github.com/fairlead/fairlead/advertise/bgp/internal/session"
+	"github.com/fairlead/fairlead/core/event"
 )
 
 // Leaving is a route that is being withdrawn.
@@ -134,5 +135,6 @@ func (e *Engine) lose(t *session.Session, reason string) {
 		p.silentUntil = time.Now().Add(cmp.Or(t.Group.Timing.Interval, bfd.DefaultInterval))
 	}
 	e.mu.Unlock()
+	e.record(t.Group, t.Peer, event.Event{Type: event.BFDDown, From: bfd.Up.String(), To: bfd.Down.String(), Cause: reason})
 	t.Fail(reason)
 }

@@ -80,7 +80,7 @@ func Run(ctx context.Context, c config.Agent) (err error) {
 	group.Go(func() error { defer end(); return a.follow(ctx) })
 	group.Go(func() error { defer end(); return a.prober.Run(life) })
 	group.Go(func() error { defer end(); return status.Answer(life, a.socket, a.statusOf, a.endpoints()...) })
-	group.Go(func() error { a.reportDegraded(life); return nil })
+	group.Go(func() error { a.logDegraded(); a.events.watch(life, a.seen); return nil })
 	group.Go(func() error { a.keys.follow(life); return nil })
 	if a.metrics != nil {
 		group.Go(func() error { defer end(); return metrics.Serve(life, a.metrics, a.status) })
@@ -97,6 +97,7 @@ type agent struct {
 	socket  net.Listener
 	metrics net.Listener  // for Prometheus; may be nil
 	state   *statedir.Dir // persistent state; nil if the agent follows a cluster
+	events  *events       // the journal
 	speaker *bgp.Speaker
 	cloud   advertise.Announcer // nil without a cloud
 	layer2  *l2.Announcer
@@ -124,9 +125,16 @@ func (a *agent) open() (err error) {
 	if err := a.listen(); err != nil {
 		return err
 	}
+	if !r.Agent.Kubernetes {
+		a.state = statedir.Open(r.StateDir, log)
+	}
+	a.openEvents()
 	a.prober = probe.New(log)
+	a.prober.Events = a.events.Record
 	if r.Balancer && r.RouterID.IsValid() { // BGPPeers follow later
-		if a.speaker, err = bgp.NewSpeaker(speakerConfig(r)); err != nil {
+		c := speakerConfig(r)
+		c.Events = a.events.Record
+		if a.speaker, err = bgp.NewSpeaker(c); err != nil {
 			return err
 		}
 	}
@@ -144,16 +152,7 @@ func (a *agent) open() (err error) {
 	if !r.Balancer && !r.DSR {
 		return nil
 	}
-	loop := reconciler.Config{
-		Source: a.source, Own: []netip.Addr{r.Source4, r.Source6}, DrainTimeout: r.DrainTimeout, Balancers: r.Balancers != "",
-		CheckSenders: len(r.AcceptFrom) > 0,
-		Node:         plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6, Only: r.OnlyID, Weight: r.Weight},
-		Linger:       r.Linger, Resync: r.Resync, Log: log, DrainNotice: r.DrainNotice,
-		Avoid: plan.Avoid{Communities: r.AvoidCommunities, MED: r.DrainMED},
-	}
-	if a.state != nil {
-		loop.Claims = record.New(a.state, log)
-	}
+	loop := a.loopConfig()
 	if r.Balancer {
 		if err := a.openBalancer(&loop); err != nil {
 			return err
@@ -169,14 +168,31 @@ func (a *agent) open() (err error) {
 		loop.DSRAgent = dsrAgent{a.dsr}
 	}
 	a.loop = reconciler.New(loop)
+	a.events.loop.Store(a.loop)
 	a.keys = a.newKeys()
 	return nil
+}
+
+// loopConfig returns what the loop needs in every role.
+func (a *agent) loopConfig() reconciler.Config {
+	r, log := a.config, slog.Default()
+	loop := reconciler.Config{
+		Source: a.source, Own: []netip.Addr{r.Source4, r.Source6}, DrainTimeout: r.DrainTimeout, Balancers: r.Balancers != "",
+		CheckSenders: len(r.AcceptFrom) > 0,
+		Node:         plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6, Only: r.OnlyID, Weight: r.Weight},
+		Linger:       r.Linger, Resync: r.Resync, Log: log, DrainNotice: r.DrainNotice,
+		Avoid:  plan.Avoid{Communities: r.AvoidCommunities, MED: r.DrainMED},
+		Events: a.events.Record, OnDrain: func(d reconciler.Drain) { a.events.Record(drainEvent(r.Node, d)) },
+	}
+	if a.state != nil {
+		loop.Claims = record.New(a.state, log)
+	}
+	return loop
 }
 
 // openBalancer creates the components that advertise, probe and forward.
 func (a *agent) openBalancer(loop *reconciler.Config) error {
 	loop.Prober, loop.Taken = a.prober, a.taken
-	a.reportDrains(loop)
 	if a.speaker != nil {
 		loop.Announcer = advertise.Only(route.ModeBGP, a.speaker)
 	}
@@ -206,7 +222,6 @@ func (a *agent) listen() (err error) {
 func (a *agent) openSource() (err error) {
 	r, log := a.config, slog.Default()
 	if !r.Agent.Kubernetes {
-		a.state = statedir.Open(r.StateDir, log)
 		folder := manifest.New(r.Services, log)
 		folder.Persist(a.state)
 		folder.Balancers(r.BalancersID)
@@ -287,9 +302,6 @@ func (a *agent) close() error {
 			errs = append(errs, err)
 		}
 	}
-	if a.cluster != nil {
-		a.cluster.FlushEvents()
-	}
 	if a.begun != nil {
 		_ = a.begun.close() // Run has reported its error
 	}
@@ -307,6 +319,12 @@ func (a *agent) close() error {
 	}
 	if a.dsr != nil {
 		errs = append(errs, a.dsr.Close())
+	}
+	if a.events != nil {
+		a.events.Close()
+	}
+	if a.cluster != nil {
+		a.cluster.FlushEvents()
 	}
 	a.state.Close()
 	if a.proxy != nil {
@@ -335,11 +353,14 @@ func (a *agent) statusSource() status.Agent {
 	if a.state != nil {
 		s.State = a.state
 	}
+	if a.events != nil {
+		s.Journal = a.events.Problem
+	}
 	if a.cluster != nil {
 		s.Source = a.cluster.Problems
 	}
 	if a.proxy != nil {
-		s.ServiceProxy, s.ProxySync = a.proxy.state, a.proxy.loop.Sync
+		s.ServiceProxy, s.ProxyProblems, s.ProxySync = a.proxy.state, a.proxy.problems, a.proxy.loop.Sync
 	}
 	if a.plane != nil {
 		s.DataPlane = a.plane

@@ -5,11 +5,14 @@ import (
 	"iter"
 	"log/slog"
 	"path/filepath"
+	"strings"
 
+	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/ipvs"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/internal/version"
 )
 
 // plane is the interface of every data plane of an agent.
@@ -52,6 +55,9 @@ func (a *agent) openPlane() error {
 // useXDP makes XDP take over from IPVS, if that is present.
 func (a *agent) useXDP(d *xdp.DataPlane) error {
 	a.plane, a.xdp = d, d
+	if names := d.Replaced(); len(names) > 0 {
+		a.events.Record(event.Event{Type: event.ProgramsReplaced, Object: a.events.Self(), Field: strings.Join(names, ","), Cause: "taken over from an earlier process, for " + version.String()})
+	}
 	slog.Info("data plane attached", "interfaces", d.Describe().Attached)
 	there, err := ipvs.Present()
 	if err != nil || !there {

@@ -1,13 +1,9 @@
 package agent
 
 import (
-	"context"
 	"log/slog"
-	"time"
 
 	"github.com/fairlead/fairlead/internal/features"
-	"github.com/fairlead/fairlead/internal/sleep"
-	"github.com/fairlead/fairlead/source/kube"
 )
 
 // degraded lists the optional kernel features that the agent's components run without.
@@ -35,25 +31,9 @@ func (p *serviceProxy) degraded() (all []features.Degraded) {
 	return all
 }
 
-// nodePause is the interval at which to check whether the Node is known.
-const nodePause = time.Second
-
-// reportDegraded logs once what is missing and, in a cluster, creates an Event of the
-// Node for each as soon as the Node is known.
-func (a *agent) reportDegraded(ctx context.Context) {
-	missing := a.degraded()
-	for _, d := range missing {
+// logDegraded logs what is missing.
+func (a *agent) logDegraded() {
+	for _, d := range a.degraded() {
 		slog.Warn("degraded: the kernel rejects an optional feature", "feature", d.Feature, "component", d.Component, "error", d.Message, "lost", d.Lost)
-	}
-	if a.cluster == nil || len(missing) == 0 {
-		return
-	}
-	for _, known := a.cluster.Node(); !known; _, known = a.cluster.Node() {
-		if !sleep.For(ctx, nodePause) {
-			return
-		}
-	}
-	for _, d := range missing {
-		a.cluster.RecordEvent(kube.Event{Reason: "Degraded", Action: "Load", Note: d.String(), Warn: true})
 	}
 }

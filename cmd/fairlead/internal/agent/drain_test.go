@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/reconciler"
 )
@@ -24,12 +25,13 @@ func TestDrainEvents(t *testing.T) {
 		{plan.Deferred, 0, "DrainDeferred: this is the last active load balancer: Node a is cordoned (warning)"},
 		{plan.Serving, 0, "DrainEnded: the load balancer is in service again: no reason to drain is left"},
 	} {
-		e := drainEvent(reconciler.Drain{Stage: c.stage, Why: []string{"Node a is cordoned"}, Since: began, Entered: began.Add(2 * time.Second), Flows: c.flows})
-		got := fmt.Sprintf("%s: %s", e.Reason, e.Note)
-		if e.Warn {
+		e := drainEvent("a", reconciler.Drain{Stage: c.stage, Why: []string{"Node a is cordoned"}, Since: began, Entered: began.Add(2 * time.Second), Flows: c.flows})
+		got := fmt.Sprintf("%s: %s", e.Type, e.Cause)
+		about, _ := event.Describe(e.Type)
+		if about.Severity == event.Warning {
 			got += " (warning)"
 		}
-		if got != c.want || e.Action != "Drain" {
+		if got != c.want || about.Action != "Drain" || e.Object.String() != "Node a" {
 			t.Errorf("%s: %s, want %s", c.stage, got, c.want)
 		}
 	}

@@ -21,7 +21,8 @@ func (a *agent) openLayer2(loop *reconciler.Config) (err error) {
 		return nil
 	}
 	a.layer2, err = l2.New(l2.Config{
-		Interfaces: asked.Interfaces, Self: r.Layer2.Self, Members: r.Layer2.Members, Password: r.Layer2.Password, Log: slog.Default(),
+		Interfaces: asked.Interfaces, Self: r.Layer2.Self, Members: r.Layer2.Members, Password: r.Layer2.Password,
+		Events: a.events.Record, Log: slog.Default(),
 	})
 	if err != nil {
 		return err

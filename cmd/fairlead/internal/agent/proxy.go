@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/agent/config"
 	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/dataplane/healthport"
 	dpproxy "github.com/fairlead/fairlead/dataplane/proxy"
 	"github.com/fairlead/fairlead/dataplane/proxy/packet"
@@ -111,10 +112,16 @@ func (p *serviceProxy) state() status.ServiceProxy {
 	if v.LastError != nil {
 		s.Error = v.LastError.Error()
 	}
-	for _, problem := range append(v.Problems, p.ports.Problems()...) {
-		s.Problems = append(s.Problems, problem.Problem)
-	}
+	s.Problems = p.problems()
 	return s
+}
+
+// problems returns what is rejected, and what fails.
+func (p *serviceProxy) problems() (all []problem.Problem) {
+	for _, of := range append(p.loop.View().Problems, p.ports.Problems()...) {
+		all = append(all, of.Problem)
+	}
+	return all
 }
 
 // close closes the data plane; the kernel keeps serving.

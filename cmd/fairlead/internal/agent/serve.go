@@ -21,7 +21,8 @@ const maxRequest = 1 << 20
 // endpoints returns the handlers of this agent's roles.
 func (a *agent) endpoints() []status.Endpoint {
 	all := []status.Endpoint{status.ReadyEndpoint(a.ready), {Pattern: "GET " + api.FlowsPath, Handler: answer(a.answerFlows)},
-		{Pattern: "POST " + api.DrainPath, Handler: answer(a.answerDrain)}, {Pattern: "POST " + api.DiffPath, Handler: answer(a.answerDiff)}}
+		{Pattern: "POST " + api.DrainPath, Handler: answer(a.answerDrain)}, {Pattern: "POST " + api.DiffPath, Handler: answer(a.answerDiff)},
+		a.events.Endpoint()}
 	if a.xdp == nil {
 		return all
 	}

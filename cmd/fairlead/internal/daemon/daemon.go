@@ -27,7 +27,7 @@ func ListenMetrics(address string) (net.Listener, error) {
 
 // ServeStatus serves the status on a unix socket and, if enabled, metrics to Prometheus,
 // until ctx is canceled.
-func ServeStatus(ctx context.Context, socket, address string, get func() status.Status) error {
+func ServeStatus(ctx context.Context, socket, address string, get func() status.Status, more ...status.Endpoint) error {
 	l, err := ListenMetrics(address)
 	if err != nil {
 		return err
@@ -36,7 +36,7 @@ func ServeStatus(ctx context.Context, socket, address string, get func() status.
 	if l != nil {
 		group.Go(func() error { return metrics.Serve(ctx, l, get) })
 	}
-	group.Go(func() error { return status.Serve(ctx, socket, get) })
+	group.Go(func() error { return status.Serve(ctx, socket, get, more...) })
 	return group.Wait()
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise/bgp"
 	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/agent/journal"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/daemon"
 	"github.com/fairlead/fairlead/internal/privilege"
@@ -37,14 +38,17 @@ func RunReflector(ctx context.Context, c config.Reflector) (err error) {
 	if err := of.Validate(); err != nil {
 		return config.Invalid(err)
 	}
+	look := statusBase(status.RoleReflector)
+	events := openJournal(look, c.Socket)
+	defer events.Close()
+	of.Events = events.Record
 	reflector, err := bgp.NewReflector(of)
 	if err != nil {
 		return err
 	}
 	slog.Info("reflecting", "asn", r.AS, "clients", r.Clients, "routers", r.Routers)
-	look := statusBase(status.RoleReflector)
 	look.Peers, look.Received = reflector.Peers, reflector.Routes
-	err = daemon.ServeStatus(ctx, c.Socket, c.Metrics, func() status.Status { return look.Gather(time.Now()) })
+	err = daemon.ServeStatus(ctx, c.Socket, c.Metrics, func() status.Status { return look.Gather(time.Now()) }, events.Endpoint())
 	return errors.Join(err, reflector.Close())
 }
 
@@ -54,6 +58,11 @@ func collectLess() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
+}
+
+// openJournal opens the journal of a daemon next to its socket.
+func openJournal(of status.Routing, socket string) *daemon.Journal {
+	return daemon.OpenJournal(of.Node, []string{of.Role}, nil, socket+".state", journal.Config{})
 }
 
 // statusBase returns the base of the Status of a routing daemon.

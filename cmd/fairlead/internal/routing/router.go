@@ -57,23 +57,26 @@ func RunRouter(ctx context.Context, c config.Router, remove bool) (err error) {
 	if err != nil {
 		return err
 	}
-	router, err := startRouter(r, table)
+	look := statusBase(status.RoleRouter)
+	events := openJournal(look, c.Socket)
+	defer events.Close()
+	router, err := startRouter(r, table, events)
 	if err != nil {
 		return errors.Join(err, table.Close(remove))
 	}
 	slog.Info("routing", "asn", r.AS, "peers", r.Router.Peers)
-	err = keepRouting(ctx, r, router, table)
+	err = keepRouting(ctx, r, router, table, look, events)
 	return errors.Join(err, router.Close(), table.Close(remove))
 }
 
 // startRouter starts to receive routes and install them.
-func startRouter(r *config.ResolvedRouter, table *router.Table) (*bgp.Router, error) {
+func startRouter(r *config.ResolvedRouter, table *router.Table, events *daemon.Journal) (*bgp.Router, error) {
 	before, err := table.List()
 	if err != nil {
 		return nil, err
 	}
 	c := routerConfig(r)
-	c.Held = len(before) > 0
+	c.Held, c.Events = len(before) > 0, events.Record
 	return bgp.NewRouter(c, func(routes []advertise.RouteSet) {
 		_ = table.Set(routes) // the table logs, reports and retries failures
 	})
@@ -81,8 +84,7 @@ func startRouter(r *config.ResolvedRouter, table *router.Table) (*bgp.Router, er
 
 // keepRouting keeps the kernel in line with the received routes, and serves the socket,
 // until ctx is canceled or either fails.
-func keepRouting(ctx context.Context, c *config.ResolvedRouter, router *bgp.Router, table *router.Table) error {
-	look := statusBase(status.RoleRouter)
+func keepRouting(ctx context.Context, c *config.ResolvedRouter, router *bgp.Router, table *router.Table, look status.Routing, events *daemon.Journal) error {
 	look.Peers, look.Received, look.Refused = router.Peers, router.Routes, router.Refused
 	look.Table, look.Degraded = table, table.Degraded
 	ctx, cancel := context.WithCancel(ctx)
@@ -91,7 +93,7 @@ func keepRouting(ctx context.Context, c *config.ResolvedRouter, router *bgp.Rout
 	group.Go(func() error { defer cancel(); return table.Keep(ctx) })
 	group.Go(func() error {
 		defer cancel()
-		return daemon.ServeStatus(ctx, c.Socket, c.Metrics, func() status.Status { return look.Gather(time.Now()) })
+		return daemon.ServeStatus(ctx, c.Socket, c.Metrics, func() status.Status { return look.Gather(time.Now()) }, events.Endpoint())
 	})
 	return group.Wait()
 }
