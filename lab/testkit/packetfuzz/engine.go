@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+	"unsafe"
 
 	"github.com/fairlead/fairlead/lab/cputime"
 )
@@ -266,7 +267,13 @@ func (e *Engine) generate() error {
 	if err := e.target.Reset(); err != nil {
 		return err
 	}
-	for range 2 + e.rng.IntN(24) {
+	return e.extend(2 + e.rng.IntN(24))
+}
+
+// extend runs n generated steps at the end of a case, or more if the case contains a
+// change, which costs as much as hundreds of packets.
+func (e *Engine) extend(n int) error {
+	for ; n > 0 || len(e.work.Steps) < MaxSteps && e.work.hasChange(); n-- {
 		s := e.work.Grow()
 		e.target.Next(e.rng, s)
 		if err := e.do(s); err != nil {
@@ -276,11 +283,20 @@ func (e *Engine) generate() error {
 	return e.target.Finish()
 }
 
+// pick returns a case of the corpus, and seldom one with changes.
+func (e *Engine) pick() *Case {
+	c := e.corpus[e.rng.IntN(len(e.corpus))]
+	for c.hasChange() && e.rng.IntN(16) > 0 {
+		c = e.corpus[e.rng.IntN(len(e.corpus))]
+	}
+	return c
+}
+
 // vary runs a mutated case of the corpus, followed by some generated steps.
 func (e *Engine) vary() error {
-	e.work.Set(e.corpus[e.rng.IntN(len(e.corpus))])
+	e.work.Set(e.pick())
 	if e.rng.IntN(8) > 0 {
-		mutate(e.rng, &e.work, e.corpus[e.rng.IntN(len(e.corpus))], e.target.MaxFrame())
+		mutate(e.rng, &e.work, e.pick(), e.target.MaxFrame())
 	}
 	if err := e.target.Reset(); err != nil {
 		return err
@@ -291,14 +307,7 @@ func (e *Engine) vary() error {
 			return err
 		}
 	}
-	for range e.rng.IntN(4) {
-		s := e.work.Grow()
-		e.target.Next(e.rng, s)
-		if err := e.do(s); err != nil {
-			return err
-		}
-	}
-	return e.target.Finish()
+	return e.extend(e.rng.IntN(4))
 }
 
 // execute runs the steps of e.work.
@@ -359,6 +368,7 @@ func (f novelty) reached(t Target) bool {
 // merge adds one set of bytes to another, counts what is new, and clears it.
 func (e *Engine) merge(to, from []byte, isFeature bool, count *int) {
 	for at := 0; at+8 <= len(from); at += 8 {
+		at = skipZeros(from, at)
 		w := binary.NativeEndian.Uint64(from[at:])
 		if w == 0 {
 			continue
@@ -371,6 +381,17 @@ func (e *Engine) merge(to, from []byte, isFeature bool, count *int) {
 		}
 		binary.NativeEndian.PutUint64(from[at:], 0)
 	}
+}
+
+// skipZeros returns the offset of the next word that is not zero, or that of a last one.
+func skipZeros(b []byte, at int) int {
+	for ; at+40 <= len(b); at += 32 {
+		s := (*[4]uint64)(unsafe.Pointer(&b[at]))
+		if s[0]|s[1]|s[2]|s[3] != 0 {
+			break
+		}
+	}
+	return at
 }
 
 // Covered returns how many blocks of the programs and features of the model have been

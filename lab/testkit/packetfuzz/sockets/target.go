@@ -46,6 +46,7 @@ type Target struct {
 	entries  []proxy.Frontend // as they are now
 	start    uint64
 	changed  bool
+	left     bool             // the state still has to be cleared
 	focus    [2]int           // frontends that this case uses more often than others
 	fresh    bool             // focus must be selected
 	earlier  [][callSize]byte // calls of this case
@@ -250,11 +251,14 @@ func (t *Target) Reset() error {
 	if t.accepted > 500 {
 		t.accept()
 	}
-	for _, h := range []*packetfuzz.Hash{t.affinities, t.senders, t.sent} {
-		if _, err := h.Drain(); err != nil {
-			return err
+	if t.left {
+		for _, h := range []*packetfuzz.Hash{t.affinities, t.senders, t.sent} {
+			if _, err := h.Drain(); err != nil {
+				return err
+			}
 		}
 	}
+	t.left = true
 	clear(m.affinity)
 	clear(m.senders)
 	clear(m.sent)
@@ -329,6 +333,7 @@ func (t *Target) Finish() error {
 	if n != len(m.sent) {
 		return packetfuzz.Violated("%d targets of unconnected sockets are remembered, not %d", n, len(m.sent))
 	}
+	t.left = false
 	return nil
 }
 

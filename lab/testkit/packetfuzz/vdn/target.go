@@ -105,7 +105,7 @@ func (t *Target) open(object string) (err error) {
 		}
 	}
 	t.refused = packetfuzz.NewHash(t.gateway.Maps["vdn_refused"])
-	t.start = 1 << 41
+	t.start, t.runner.KeepContext = 1<<41, true
 	if t.cookie, err = ownns.Cookie(); err != nil {
 		return err
 	}
