@@ -65,18 +65,23 @@ func (f *Features) Saw(n uint64) {
 // Engine searches a target's cases for violations. Cases that reach something new are
 // kept and mutated.
 type Engine struct {
-	target   Target
-	rng      *rand.Rand
-	work     Case
-	world    uint64
-	corpus   []*Case
+	target  Target
+	rng     *rand.Rand
+	work    Case
+	world   uint64
+	corpus  []*Case
+	fresh   []novelty
+	stats   *Stats
+	hooks   []uint64 // packets since settled
+	settled time.Time
+	used    time.Duration // CPU time at settled
+	Reached
+}
+
+// Reached is what an engine's cases have reached.
+type Reached struct {
 	covered  []byte
-	fresh    []novelty
 	features Features
-	stats    *Stats
-	hooks    []uint64 // packets since settled
-	settled  time.Time
-	used     time.Duration // CPU time at settled
 	// blocks and marks are the numbers of covered blocks and features.
 	blocks, marks int
 }
@@ -84,7 +89,7 @@ type Engine struct {
 // NewEngine returns an engine that starts with a corpus, which may be empty, and adds to
 // stats.
 func NewEngine(t Target, corpus []*Case, stats *Stats) *Engine {
-	return &Engine{target: t, corpus: corpus, covered: make([]byte, len(t.Coverage())), stats: stats, hooks: make([]uint64, len(t.Hooks()))}
+	return &Engine{target: t, corpus: corpus, Reached: Reached{covered: make([]byte, len(t.Coverage()))}, stats: stats, hooks: make([]uint64, len(t.Hooks()))}
 }
 
 // Limits define when an engine ends. Zero means no limit.
@@ -132,7 +137,7 @@ func (e *Engine) Run(ctx context.Context, l Limits) error {
 		e.world, e.stats.NextWorld = w.number, w.number+1
 		e.rng = rand.New(rand.NewPCG(l.Seed, w.number))
 		e.stats.Worlds++
-		if n == 0 {
+		if n == 0 && e.blocks == 0 {
 			if err := e.replay(); err != nil {
 				return e.failed(w.number, err)
 			}

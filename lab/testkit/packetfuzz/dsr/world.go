@@ -154,7 +154,7 @@ func (t *Target) Enter(number uint64) error {
 	}
 	t.sources = randomSources(rng, t.entries)
 	t.chooseSenders(rng, number)
-	if err := t.configure(); err != nil {
+	if err := t.configureAll(); err != nil {
 		return err
 	}
 	t.model.routes.Forget()
@@ -162,8 +162,8 @@ func (t *Target) Enter(number uint64) error {
 	return nil
 }
 
-// configure gives the agent its configuration, which rejects what is impossible.
-func (t *Target) configure() error {
+// configureAll gives the agent its configuration, which rejects what is impossible.
+func (t *Target) configureAll() error {
 	if err := t.agent.SetBalancers(t.senders); err != nil {
 		return err
 	}
@@ -172,7 +172,13 @@ func (t *Target) configure() error {
 		return err
 	}
 	t.config.sources = t.sources
-	return t.reader.read(&t.config)
+	return t.reader.readAll(&t.config, t.entries)
+}
+
+// configure gives the agent other entries.
+func (t *Target) configure() error {
+	_ = t.agent.Set(t.entries)
+	return t.reader.read(&t.config, t.entries)
 }
 
 // chooseSenders selects the load balancers, and the accepted ones. Those of a world are
