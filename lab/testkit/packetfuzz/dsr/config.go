@@ -230,7 +230,12 @@ func (r *reader) readAll(c *config, entries []dsr.Entry) error {
 		}
 	}
 	r.keys = found
-	if err := r.read(c, entries); err != nil {
+	c.rows, c.next = map[key]*row{}, map[key]uint16{}
+	vips := map[wire.Addr]bool{}
+	for k := range found {
+		vips[k.vip] = true
+	}
+	if err := r.read(c, entries, vips); err != nil {
 		return err
 	}
 	c.senders = nil
@@ -246,29 +251,14 @@ func (r *reader) readAll(c *config, entries []dsr.Entry) error {
 	return it.Err()
 }
 
-// read reads what depends on the entries.
-func (r *reader) read(c *config, entries []dsr.Entry) error {
+// read reads what depends on the entries of some VIPs.
+func (r *reader) read(c *config, entries []dsr.Entry, vips map[wire.Addr]bool) error {
 	r.expect(entries)
-	c.rows, c.next = map[key]*row{}, map[key]uint16{}
-	l := r.row
 	for k := range r.keys {
-		v, err := r.maps["local_vips"].LookupBytes(r.bytes(k))
-		if err != nil {
-			return err
-		}
-		if v != nil {
-			c.rows[k] = &row{
-				server: wire.Addr(v[l.At("server"):][:16]), deliver: wire.Addr(v[l.At("deliver"):][:16]),
-				port:  binary.BigEndian.Uint16(v[l.At("port"):]),
-				first: binary.NativeEndian.Uint16(v[l.At("first"):]), last: binary.NativeEndian.Uint16(v[l.At("last"):]),
-				method: v[l.At("method")], place: v[l.At("place")],
+		if vips[k.vip] {
+			if err := r.readRow(c, k); err != nil {
+				return err
 			}
-		}
-		if v, err = r.maps["next_servers"].LookupBytes(r.bytes(k)); err != nil {
-			return err
-		}
-		if v != nil {
-			c.next[k] = binary.BigEndian.Uint16(v[r.next.At("port"):])
 		}
 	}
 	known, err := r.known()
@@ -277,5 +267,27 @@ func (r *reader) read(c *config, entries []dsr.Entry) error {
 	}
 	served, err := r.drServed()
 	c.known, c.dr = known != 0, served != 0
+	return err
+}
+
+func (r *reader) readRow(c *config, k key) error {
+	delete(c.rows, k)
+	delete(c.next, k)
+	b, l := r.bytes(k), r.row
+	v, err := r.maps["local_vips"].LookupBytes(b)
+	if err != nil {
+		return err
+	}
+	if v != nil {
+		c.rows[k] = &row{
+			server: wire.Addr(v[l.At("server"):][:16]), deliver: wire.Addr(v[l.At("deliver"):][:16]),
+			port:  binary.BigEndian.Uint16(v[l.At("port"):]),
+			first: binary.NativeEndian.Uint16(v[l.At("first"):]), last: binary.NativeEndian.Uint16(v[l.At("last"):]),
+			method: v[l.At("method")], place: v[l.At("place")],
+		}
+	}
+	if v, err = r.maps["next_servers"].LookupBytes(b); v != nil {
+		c.next[k] = binary.BigEndian.Uint16(v[r.next.At("port"):])
+	}
 	return err
 }

@@ -175,11 +175,13 @@ func (t *Target) configureAll() error {
 	return t.reader.readAll(&t.config, t.entries)
 }
 
-// configure gives the agent other entries.
+// configure gives the agent other entries, which differ for the touched VIPs.
 func (t *Target) configure() error {
 	_ = t.agent.Set(t.entries)
-	return t.reader.read(&t.config, t.entries)
+	return t.reader.read(&t.config, t.entries, t.touched)
 }
+
+func (t *Target) touch(e *dsr.Entry) { t.touched[e.VIP.As16()] = true }
 
 // chooseSenders selects the load balancers, and the accepted ones. Those of a world are
 // accepted for another minute, so other worlds use other addresses.
