@@ -428,7 +428,7 @@ func (t *Target) Next(rng *rand.Rand, s *packetfuzz.Step) {
 		s.Kind, s.Arg, s.Ticks = packetfuzz.Wait, packetfuzz.RandomWait(rng), uint32(rng.IntN(3))
 	case n < 88 && !t.noPressure:
 		s.Kind, s.Arg = packetfuzz.Change, rng.Uint64()&(1<<60-1)&^0xffff|uint64(t.generator.One(rng))
-	case n < 90:
+	case n < 92:
 		s.Kind, s.Arg = packetfuzz.Change, rng.Uint64()&^0xffff|uint64(t.generator.One(rng))
 	default:
 		s.Kind, s.Hook = packetfuzz.Packet, uint8(rng.IntN(8)/7)

@@ -1,0 +1,32 @@
+package dsr
+
+import (
+	"encoding/hex"
+	"testing"
+
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
+)
+
+// A GUE header that ends after its packet is malformed, wherever the packet ends in it.
+func TestCutGUEList(t *testing.T) {
+	frame, err := hex.DecodeString("02000000010102000000000186dd" + "6000000000401127" + // 64 bytes, UDP
+		"20010db8000000000000000000000094" + "20010db8001600010000000000000003" +
+		"c00117c000400000" + "11040000" + "9e030200" + // GUE of 17 words: three endpoints and a tag
+		"20010db80000000000000000000001050000" + "20010db800000000160024e843fe6c0a8000" + "20a02010101007070e151c23")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cut := range 24 {
+		m := model{config: &config{}, counters: map[string]uint64{}}
+		b := frame[:len(frame)-cut]
+		b[19] = byte(len(b) - 54) // the lengths are consistent
+		b[59] = b[19]
+		if verdict := m.packet(b, &hook{program: "to_server", place: pod}); verdict != packetfuzz.ActUnspec || m.counters["PASSED_MALFORMED"] != 1 {
+			t.Errorf("%d bytes: verdict %d, counted %v", len(b), verdict, m.counters)
+		}
+		if v := wire.ReadSKB(b, 14, true); v.Kind != wire.Transport {
+			t.Fatalf("%d bytes are not UDP: %+v", len(b), v)
+		}
+	}
+}
