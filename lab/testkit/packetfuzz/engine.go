@@ -26,6 +26,9 @@ type Target interface {
 	Enter(world uint64) error
 	// Reset brings programs and model to the initial state of every case.
 	Reset() error
+	// ChangeCost is about how many cases without a change take as long as one with a
+	// change.
+	ChangeCost() int
 	// Next writes a step that could plausibly follow those of this case.
 	Next(rng *rand.Rand, s *Step)
 	// Do runs a step on the programs and on the model. A difference is a Violation.
@@ -275,10 +278,11 @@ func (e *Engine) generate() error {
 	return e.extend(2 + e.rng.IntN(24))
 }
 
-// extend runs n generated steps at the end of a case, or more if the case contains a
-// change, which costs as much as hundreds of packets.
+// extend runs n generated steps at the end of a case, or as many as a case may have if it
+// contains a change that costs more than they do.
 func (e *Engine) extend(n int) error {
-	for ; n > 0 || len(e.work.Steps) < MaxSteps && e.work.hasChange(); n-- {
+	costly := e.target.ChangeCost() > 1
+	for ; n > 0 || costly && len(e.work.Steps) < MaxSteps && e.work.hasChange(); n-- {
 		s := e.work.Grow()
 		e.target.Next(e.rng, s)
 		if err := e.do(s); err != nil {
@@ -288,10 +292,11 @@ func (e *Engine) extend(n int) error {
 	return e.target.Finish()
 }
 
-// pick returns a case of the corpus, and seldom one with changes.
+// pick returns a case of the corpus, and one with changes as seldom as these cost.
 func (e *Engine) pick() *Case {
+	cost := e.target.ChangeCost()
 	c := e.corpus[e.rng.IntN(len(e.corpus))]
-	for c.hasChange() && e.rng.IntN(16) > 0 {
+	for cost > 1 && c.hasChange() && e.rng.IntN(cost) > 0 {
 		c = e.corpus[e.rng.IntN(len(e.corpus))]
 	}
 	return c

@@ -32,6 +32,7 @@ func (l *locks) Name() string                { return "locks" }
 func (l *locks) Hooks() []string             { return []string{"front", "back"} }
 func (l *locks) MaxFrame() int               { return 100 }
 func (l *locks) Enter(world uint64) error    { l.worlds = append(l.worlds, world); return nil }
+func (l *locks) ChangeCost() int             { return 1 }
 func (l *locks) Reset() error                { l.open = false; return nil }
 func (l *locks) Finish() error               { return nil }
 func (l *locks) Coverage() []byte            { return l.coverage }
@@ -101,7 +102,7 @@ func TestFindsByCoverage(t *testing.T) {
 // costly is a target whose steps sometimes are changes. It counts cases by what they contain.
 type costly struct {
 	*locks
-	rarely                   int
+	rarely, cost             int
 	steps, changes           int
 	cases, changed, shortest int
 }
@@ -111,6 +112,8 @@ func (c *costly) Next(rng *rand.Rand, s *Step) {
 		s.Kind = Change
 	}
 }
+
+func (c *costly) ChangeCost() int { return c.cost }
 
 func (c *costly) Reset() error { c.steps, c.changes = 0, 0; return nil }
 
@@ -131,19 +134,20 @@ func (c *costly) Finish() error {
 	return nil
 }
 
-// A case with a change is as long as a case may be, because the change costs more than
-// all its packets.
+// A case with a costly change is as long as a case may be.
 func TestChangesAreUsed(t *testing.T) {
-	c := &costly{locks: newLocks(), rarely: 50, shortest: MaxSteps + 1}
-	if err := NewEngine(c, nil, NewStats("costly")).Run(t.Context(), Limits{Seed: 1, Packets: 100_000}); err != nil {
-		t.Fatal(err)
-	}
-	if c.changed == 0 || c.shortest < MaxSteps {
-		t.Errorf("%d of %d cases have changes; the shortest has %d steps", c.changed, c.cases, c.shortest)
+	for _, cost := range []int{1, 4} {
+		c := &costly{locks: newLocks(), rarely: 50, cost: cost, shortest: MaxSteps + 1}
+		if err := NewEngine(c, nil, NewStats("costly")).Run(t.Context(), Limits{Seed: 1, Packets: 100_000}); err != nil {
+			t.Fatal(err)
+		}
+		if c.changed == 0 || (c.shortest < MaxSteps) != (cost == 1) {
+			t.Errorf("cost %d: %d of %d cases have changes; the shortest has %d steps", cost, c.changed, c.cases, c.shortest)
+		}
 	}
 }
 
-// Cases of the corpus with changes are seldom run, whatever part of the corpus they are.
+// Cases of the corpus with costly changes are seldom run, whatever part of it they are.
 func TestChangesAreRare(t *testing.T) {
 	var corpus []*Case
 	for i := range 100 {
@@ -153,12 +157,15 @@ func TestChangesAreRare(t *testing.T) {
 		}
 		corpus = append(corpus, one)
 	}
-	c := &costly{locks: newLocks()}
-	if err := NewEngine(c, corpus, NewStats("costly")).Run(t.Context(), Limits{Seed: 1, Packets: 1_000_000}); err != nil {
-		t.Fatal(err)
-	}
-	if share := float64(c.changed) / float64(c.cases); share < 0.01 || share > 0.1 {
-		t.Errorf("%d of %d cases have changes", c.changed, c.cases)
+	for cost, want := range map[int]float64{1: 0.5, 16: 0.06} {
+		c := &costly{locks: newLocks(), cost: cost}
+		if err := NewEngine(c, corpus, NewStats("costly")).Run(t.Context(), Limits{Seed: 1, Packets: 1_000_000}); err != nil {
+			t.Fatal(err)
+		}
+		// Half of the cases are new; a mutation may copy a change.
+		if share := 2 * float64(c.changed) / float64(c.cases); share < want || share > 2*want {
+			t.Errorf("cost %d: %d of %d cases have changes", cost, c.changed, c.cases)
+		}
 	}
 }
 

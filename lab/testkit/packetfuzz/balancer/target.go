@@ -171,6 +171,9 @@ func (t *Target) Hooks() []string { return []string{"eth0", "eth1"} }
 // MaxFrame implements packetfuzz.Target.
 func (t *Target) MaxFrame() int { return 3400 }
 
+// ChangeCost implements packetfuzz.Target.
+func (t *Target) ChangeCost() int { return 4 }
+
 // Coverage implements packetfuzz.Target.
 func (t *Target) Coverage() []byte { return t.object.Coverage }
 

@@ -146,6 +146,9 @@ func (t *Target) Hooks() []string { return t.names }
 // MaxFrame implements packetfuzz.Target.
 func (t *Target) MaxFrame() int { return 3000 }
 
+// ChangeCost implements packetfuzz.Target. The agent reads maps that have room for a million entries.
+func (t *Target) ChangeCost() int { return 16 }
+
 // Coverage implements packetfuzz.Target.
 func (t *Target) Coverage() []byte { return t.object.Coverage }
 

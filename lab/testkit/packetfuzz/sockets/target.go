@@ -215,6 +215,9 @@ func (t *Target) Hooks() []string { return calls }
 // MaxFrame implements packetfuzz.Target.
 func (t *Target) MaxFrame() int { return callSize }
 
+// ChangeCost implements packetfuzz.Target.
+func (t *Target) ChangeCost() int { return 1 }
+
 // Coverage implements packetfuzz.Target.
 func (t *Target) Coverage() []byte { return t.object.Coverage }
 

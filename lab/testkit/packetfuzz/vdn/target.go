@@ -202,6 +202,9 @@ func (t *Target) Hooks() []string { return t.names }
 // MaxFrame implements packetfuzz.Target.
 func (t *Target) MaxFrame() int { return 2000 }
 
+// ChangeCost implements packetfuzz.Target. The agent reads and changes the devices of all pods.
+func (t *Target) ChangeCost() int { return 16 }
+
 // Coverage implements packetfuzz.Target.
 func (t *Target) Coverage() []byte { return t.gateway.Coverage }
 
