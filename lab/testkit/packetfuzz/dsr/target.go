@@ -43,7 +43,7 @@ type Target struct {
 	senders   []netip.Addr // accepted load balancers; nil means all senders
 	start     uint64
 	changed   bool
-	touched   map[wire.Addr]bool // VIPs whose entries are not the world's
+	touched   map[wire.Addr]bool // VIPs whose entries this case has changed
 	unsure    bool
 	generator generator
 	outcomes  map[string]uint64
