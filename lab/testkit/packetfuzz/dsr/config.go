@@ -251,6 +251,25 @@ func (r *reader) readAll(c *config, entries []dsr.Entry) error {
 	return it.Err()
 }
 
+// forgetSenders removes the load balancers of earlier worlds. The agent would accept them
+// for another minute, and remove them at any time.
+func (r *reader) forgetSenders(but []netip.Addr) error {
+	var gone [][]byte
+	var k, v []byte
+	it := r.maps["balancers"].Iterate()
+	for it.Next(&k, &v) {
+		if !slices.Contains(but, netip.AddrFrom16(wire.Addr(k)).Unmap()) {
+			gone = append(gone, slices.Clone(k))
+		}
+	}
+	for _, k := range gone {
+		if err := r.maps["balancers"].Delete(k); err != nil {
+			return err
+		}
+	}
+	return it.Err()
+}
+
 // read reads what depends on the entries of some VIPs.
 func (r *reader) read(c *config, entries []dsr.Entry, vips map[wire.Addr]bool) error {
 	r.expect(entries)

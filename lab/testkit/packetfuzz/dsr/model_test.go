@@ -4,9 +4,37 @@ import (
 	"encoding/hex"
 	"testing"
 
+	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// Only a world's own load balancers are accepted: those of earlier worlds would be until
+// the agent forgets them, at any time.
+func TestSendersOfEarlierWorlds(t *testing.T) {
+	if _, err := packetfuzz.OneCPU(0); err != nil {
+		t.Fatal(err)
+	}
+	target, err := New("../../../../dataplane/dsr/dsr_bpfel.o")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := target.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for world := range uint64(8) {
+		if err := target.Enter(world); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(target.config.senders); got != len(target.senders) {
+			t.Errorf("world %d: %d load balancers are accepted, not %d", world, got, len(target.senders))
+		}
+	}
+}
 
 // A GUE header that ends after its packet is malformed, wherever the packet ends in it.
 func TestCutGUEList(t *testing.T) {

@@ -172,6 +172,9 @@ func (t *Target) configureAll() error {
 		return err
 	}
 	t.config.sources = t.sources
+	if err := t.reader.forgetSenders(t.senders); err != nil {
+		return err
+	}
 	return t.reader.readAll(&t.config, t.entries)
 }
 
@@ -183,8 +186,8 @@ func (t *Target) configure() error {
 
 func (t *Target) touch(e *dsr.Entry) { t.touched[e.VIP.As16()] = true }
 
-// chooseSenders selects the load balancers, and the accepted ones. Those of a world are
-// accepted for another minute, so other worlds use other addresses.
+// chooseSenders selects the load balancers, and the accepted ones. Other worlds use other
+// addresses.
 func (t *Target) chooseSenders(rng *rand.Rand, number uint64) {
 	t.senders = nil
 	if rng.IntN(2) == 0 {
