@@ -57,9 +57,10 @@ func (c *Case) Set(from *Case) {
 	c.World = from.World
 	c.Steps = c.Steps[:0]
 	for i := range from.Steps {
-		*c.Grow() = from.Steps[i]
-		s := &c.Steps[len(c.Steps)-1]
-		s.Frame = append([]byte(nil), from.Steps[i].Frame...)
+		s := c.Grow()
+		frame := append(s.Frame, from.Steps[i].Frame...)
+		*s = from.Steps[i]
+		s.Frame = frame
 	}
 }
 
@@ -73,6 +74,15 @@ func (c *Case) Grow() *Step {
 	}
 	c.Steps = append(c.Steps, Step{Frame: make([]byte, 0, 256)})
 	return &c.Steps[len(c.Steps)-1]
+}
+
+func (c *Case) hasChange() bool {
+	for i := range c.Steps {
+		if c.Steps[i].Kind == Change {
+			return true
+		}
+	}
+	return false
 }
 
 // Packets counts the frames.

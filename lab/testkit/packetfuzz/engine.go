@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+	"unsafe"
 
 	"github.com/fairlead/fairlead/lab/cputime"
 )
@@ -25,6 +26,9 @@ type Target interface {
 	Enter(world uint64) error
 	// Reset brings programs and model to the initial state of every case.
 	Reset() error
+	// ChangeCost is about how many cases without a change take as long as one with a
+	// change.
+	ChangeCost() int
 	// Next writes a step that could plausibly follow those of this case.
 	Next(rng *rand.Rand, s *Step)
 	// Do runs a step on the programs and on the model. A difference is a Violation.
@@ -64,18 +68,23 @@ func (f *Features) Saw(n uint64) {
 // Engine searches a target's cases for violations. Cases that reach something new are
 // kept and mutated.
 type Engine struct {
-	target   Target
-	rng      *rand.Rand
-	work     Case
-	world    uint64
-	corpus   []*Case
+	target  Target
+	rng     *rand.Rand
+	work    Case
+	world   uint64
+	corpus  []*Case
+	fresh   []novelty
+	stats   *Stats
+	hooks   []uint64 // packets since settled
+	settled time.Time
+	used    time.Duration // CPU time at settled
+	Reached
+}
+
+// Reached is what an engine's cases have reached.
+type Reached struct {
 	covered  []byte
-	fresh    []novelty
 	features Features
-	stats    *Stats
-	hooks    []uint64 // packets since settled
-	settled  time.Time
-	used     time.Duration // CPU time at settled
 	// blocks and marks are the numbers of covered blocks and features.
 	blocks, marks int
 }
@@ -83,7 +92,7 @@ type Engine struct {
 // NewEngine returns an engine that starts with a corpus, which may be empty, and adds to
 // stats.
 func NewEngine(t Target, corpus []*Case, stats *Stats) *Engine {
-	return &Engine{target: t, corpus: corpus, covered: make([]byte, len(t.Coverage())), stats: stats, hooks: make([]uint64, len(t.Hooks()))}
+	return &Engine{target: t, corpus: corpus, Reached: Reached{covered: make([]byte, len(t.Coverage()))}, stats: stats, hooks: make([]uint64, len(t.Hooks()))}
 }
 
 // Limits define when an engine ends. Zero means no limit.
@@ -131,7 +140,7 @@ func (e *Engine) Run(ctx context.Context, l Limits) error {
 		e.world, e.stats.NextWorld = w.number, w.number+1
 		e.rng = rand.New(rand.NewPCG(l.Seed, w.number))
 		e.stats.Worlds++
-		if n == 0 {
+		if n == 0 && e.blocks == 0 {
 			if err := e.replay(); err != nil {
 				return e.failed(w.number, err)
 			}
@@ -266,7 +275,14 @@ func (e *Engine) generate() error {
 	if err := e.target.Reset(); err != nil {
 		return err
 	}
-	for range 2 + e.rng.IntN(24) {
+	return e.extend(2 + e.rng.IntN(24))
+}
+
+// extend runs n generated steps at the end of a case, or as many as a case may have if it
+// contains a change that costs more than they do.
+func (e *Engine) extend(n int) error {
+	costly := e.target.ChangeCost() > 1
+	for ; n > 0 || costly && len(e.work.Steps) < MaxSteps && e.work.hasChange(); n-- {
 		s := e.work.Grow()
 		e.target.Next(e.rng, s)
 		if err := e.do(s); err != nil {
@@ -276,11 +292,21 @@ func (e *Engine) generate() error {
 	return e.target.Finish()
 }
 
+// pick returns a case of the corpus, and one with changes as seldom as these cost.
+func (e *Engine) pick() *Case {
+	cost := e.target.ChangeCost()
+	c := e.corpus[e.rng.IntN(len(e.corpus))]
+	for cost > 1 && c.hasChange() && e.rng.IntN(cost) > 0 {
+		c = e.corpus[e.rng.IntN(len(e.corpus))]
+	}
+	return c
+}
+
 // vary runs a mutated case of the corpus, followed by some generated steps.
 func (e *Engine) vary() error {
-	e.work.Set(e.corpus[e.rng.IntN(len(e.corpus))])
+	e.work.Set(e.pick())
 	if e.rng.IntN(8) > 0 {
-		mutate(e.rng, &e.work, e.corpus[e.rng.IntN(len(e.corpus))], e.target.MaxFrame())
+		mutate(e.rng, &e.work, e.pick(), e.target.MaxFrame())
 	}
 	if err := e.target.Reset(); err != nil {
 		return err
@@ -291,14 +317,7 @@ func (e *Engine) vary() error {
 			return err
 		}
 	}
-	for range e.rng.IntN(4) {
-		s := e.work.Grow()
-		e.target.Next(e.rng, s)
-		if err := e.do(s); err != nil {
-			return err
-		}
-	}
-	return e.target.Finish()
+	return e.extend(e.rng.IntN(4))
 }
 
 // execute runs the steps of e.work.
@@ -359,6 +378,7 @@ func (f novelty) reached(t Target) bool {
 // merge adds one set of bytes to another, counts what is new, and clears it.
 func (e *Engine) merge(to, from []byte, isFeature bool, count *int) {
 	for at := 0; at+8 <= len(from); at += 8 {
+		at = skipZeros(from, at)
 		w := binary.NativeEndian.Uint64(from[at:])
 		if w == 0 {
 			continue
@@ -371,6 +391,17 @@ func (e *Engine) merge(to, from []byte, isFeature bool, count *int) {
 		}
 		binary.NativeEndian.PutUint64(from[at:], 0)
 	}
+}
+
+// skipZeros returns the offset of the next word that is not zero, or that of a last one.
+func skipZeros(b []byte, at int) int {
+	for ; at+40 <= len(b); at += 32 {
+		s := (*[4]uint64)(unsafe.Pointer(&b[at]))
+		if s[0]|s[1]|s[2]|s[3] != 0 {
+			break
+		}
+	}
+	return at
 }
 
 // Covered returns how many blocks of the programs and features of the model have been

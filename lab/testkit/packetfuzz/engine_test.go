@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,7 @@ func (l *locks) Name() string                { return "locks" }
 func (l *locks) Hooks() []string             { return []string{"front", "back"} }
 func (l *locks) MaxFrame() int               { return 100 }
 func (l *locks) Enter(world uint64) error    { l.worlds = append(l.worlds, world); return nil }
+func (l *locks) ChangeCost() int             { return 1 }
 func (l *locks) Reset() error                { l.open = false; return nil }
 func (l *locks) Finish() error               { return nil }
 func (l *locks) Coverage() []byte            { return l.coverage }
@@ -94,6 +96,117 @@ func TestFindsByCoverage(t *testing.T) {
 	}
 	if _, err := Replay(l, []*Case{f.Case}); !errors.As(err, &f) {
 		t.Errorf("the short case gives %v", err)
+	}
+}
+
+// costly is a target whose steps sometimes are changes. It counts cases by what they contain.
+type costly struct {
+	*locks
+	rarely, cost             int
+	steps, changes           int
+	cases, changed, shortest int
+}
+
+func (c *costly) Next(rng *rand.Rand, s *Step) {
+	if s.Kind = Packet; c.rarely > 0 && rng.IntN(c.rarely) == 0 {
+		s.Kind = Change
+	}
+}
+
+func (c *costly) ChangeCost() int { return c.cost }
+
+func (c *costly) Reset() error { c.steps, c.changes = 0, 0; return nil }
+
+func (c *costly) Do(s *Step) error {
+	c.steps++
+	if s.Kind == Change {
+		c.changes++
+	}
+	return nil
+}
+
+func (c *costly) Finish() error {
+	c.cases++
+	if c.changes > 0 {
+		c.changed++
+		c.shortest = min(c.shortest, c.steps)
+	}
+	return nil
+}
+
+// A case with a costly change is as long as a case may be.
+func TestChangesAreUsed(t *testing.T) {
+	for _, cost := range []int{1, 4} {
+		c := &costly{locks: newLocks(), rarely: 50, cost: cost, shortest: MaxSteps + 1}
+		if err := NewEngine(c, nil, NewStats("costly")).Run(t.Context(), Limits{Seed: 1, Packets: 100_000}); err != nil {
+			t.Fatal(err)
+		}
+		if c.changed == 0 || (c.shortest < MaxSteps) != (cost == 1) {
+			t.Errorf("cost %d: %d of %d cases have changes; the shortest has %d steps", cost, c.changed, c.cases, c.shortest)
+		}
+	}
+}
+
+// Cases of the corpus with costly changes are seldom run, whatever part of it they are.
+func TestChangesAreRare(t *testing.T) {
+	var corpus []*Case
+	for i := range 100 {
+		one := &Case{Steps: []Step{{}, {}}}
+		if i%2 == 0 {
+			one.Steps[0].Kind = Change
+		}
+		corpus = append(corpus, one)
+	}
+	for cost, want := range map[int]float64{1: 0.5, 16: 0.06} {
+		c := &costly{locks: newLocks(), cost: cost}
+		if err := NewEngine(c, corpus, NewStats("costly")).Run(t.Context(), Limits{Seed: 1, Packets: 1_000_000}); err != nil {
+			t.Fatal(err)
+		}
+		// Half of the cases are new; a mutation may copy a change.
+		if share := 2 * float64(c.changed) / float64(c.cases); share < want || share > 2*want {
+			t.Errorf("cost %d: %d of %d cases have changes", cost, c.changed, c.cases)
+		}
+	}
+}
+
+// What an earlier engine has reached is not new, and its corpus is not run again.
+func TestReachedStays(t *testing.T) {
+	first := NewEngine(newLocks(), nil, NewStats("locks"))
+	_ = first.Run(t.Context(), Limits{Seed: 1, Worlds: 3, WorldPackets: 5000})
+	blocks, features, corpus := first.Covered()
+	if blocks == 0 || len(corpus) == 0 {
+		t.Fatalf("%d blocks, %d cases", blocks, len(corpus))
+	}
+	second := NewEngine(newLocks(), corpus, NewStats("locks"))
+	second.Reached = first.Reached
+	_ = second.Run(t.Context(), Limits{Seed: 1, Packets: 1})
+	if b, f, c := second.Covered(); b != blocks || f != features || len(c) != len(corpus) {
+		t.Errorf("%d blocks, %d features and %d cases became %d, %d and %d", blocks, features, len(corpus), b, f, len(c))
+	}
+}
+
+// Every new bit is found, wherever it is, and cleared.
+func TestNews(t *testing.T) {
+	l := newLocks()
+	l.coverage = make([]byte, 1000)
+	e := NewEngine(l, nil, NewStats("locks"))
+	rng := rand.New(rand.NewPCG(1, 2))
+	known := map[int]bool{}
+	for range 2000 {
+		news := 0
+		for range rng.IntN(4) {
+			at := rng.IntN(len(l.coverage))
+			if l.coverage[at] = 1; !known[at] {
+				known[at] = true
+				news++
+			}
+		}
+		if found := e.news(); found != (news > 0) || e.blocks != len(known) {
+			t.Fatalf("%d of %d blocks are new: %v, %d", news, len(known), found, e.blocks)
+		}
+		if slices.Max(l.coverage) > 0 {
+			t.Fatal("it is not cleared")
+		}
 	}
 }
 

@@ -40,24 +40,25 @@ func load(spec *ebpf.CollectionSpec, live map[string]*ebpf.Map, private []string
 	if err := takeConstants(spec, live); err != nil {
 		return nil, err
 	}
+	replace(spec, live) // change may make the private ones smaller
 	if err := change(spec); err != nil {
 		return nil, err
+	}
+	sizes := map[string]uint32{}
+	for _, name := range private {
+		if m := spec.Maps[name]; m != nil {
+			oneForAll(m)
+			sizes[name] = m.MaxEntries
+		}
 	}
 	var err error
 	if o.Blocks, o.Skipped, err = Instrument(spec, tcIndex); err != nil {
 		return nil, err
 	}
-	shared := map[string]*ebpf.Map{}
-	for name, m := range spec.Maps {
-		m.Pinning = ebpf.PinNone
-		if there := live[short(name)]; there != nil && !strings.HasPrefix(name, ".rodata") {
-			shared[name] = there
-			m.MaxEntries = there.MaxEntries()
-		}
-	}
-	for _, name := range private {
+	shared := replace(spec, live)
+	for name, size := range sizes {
 		delete(shared, name)
-		oneForAll(spec.Maps[name])
+		spec.Maps[name].MaxEntries = size
 	}
 	o.Collection, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
 	if err != nil {
@@ -72,10 +73,23 @@ func load(spec *ebpf.CollectionSpec, live map[string]*ebpf.Map, private []string
 	return o, err
 }
 
+// replace gives maps the sizes of the agent's maps, which it returns by the names in spec.
+func replace(spec *ebpf.CollectionSpec, live map[string]*ebpf.Map) map[string]*ebpf.Map {
+	shared := map[string]*ebpf.Map{}
+	for name, m := range spec.Maps {
+		m.Pinning = ebpf.PinNone
+		if there := live[short(name)]; there != nil && !strings.HasPrefix(name, ".rodata") {
+			shared[name] = there
+			m.MaxEntries = there.MaxEntries()
+		}
+	}
+	return shared
+}
+
 // oneForAll turns a per-CPU array into a plain array, which can be mmapped: there is one
 // thread. Programs use both in the same way.
 func oneForAll(m *ebpf.MapSpec) {
-	if m != nil && m.Type == ebpf.PerCPUArray {
+	if m.Type == ebpf.PerCPUArray {
 		m.Type = ebpf.Array
 		m.Flags |= mmapable
 	}

@@ -10,7 +10,10 @@ import (
 )
 
 // Ring is the consumer of a BPF ring buffer that has no other consumer.
-type Ring struct{ consumer, producer, data []byte }
+type Ring struct {
+	consumer, producer, data []byte
+	from                     uint64 // the first record that is not skipped
+}
 
 // NewRing maps a ring buffer (kernel/bpf/ringbuf.c: the consumer's page, the
 // producer's page, and the records).
@@ -27,14 +30,17 @@ func NewRing(m *ebpf.Map) (r Ring, err error) {
 	return r, nil
 }
 
-// Skip skips all records.
+// Skip skips all records. It frees their memory only when half of the buffer is full: a
+// record that follows no other one wakes readers, which costs as much as a packet.
 func (r *Ring) Skip() {
-	binary.NativeEndian.PutUint64(r.consumer, binary.NativeEndian.Uint64(r.producer))
+	if r.from = binary.NativeEndian.Uint64(r.producer); r.from-binary.NativeEndian.Uint64(r.consumer) > uint64(len(r.data)/4) {
+		binary.NativeEndian.PutUint64(r.consumer, r.from)
+	}
 }
 
 // Records counts the records since Skip that are not discarded.
 func (r *Ring) Records() (n int, err error) {
-	from, to := binary.NativeEndian.Uint64(r.consumer), binary.NativeEndian.Uint64(r.producer)
+	from, to := r.from, binary.NativeEndian.Uint64(r.producer)
 	for from < to {
 		const busy, discarded = 1 << 31, 1 << 30
 		head := binary.NativeEndian.Uint32(r.data[from%uint64(len(r.data)/2):])

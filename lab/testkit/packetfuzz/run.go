@@ -27,14 +27,16 @@ const Room = 512
 // half a microsecond in addition to the program's own time. It stays on the thread that
 // uses it, which determines the network namespace in which programs run.
 type Runner struct {
+	// KeepContext makes Context return what programs leave, which costs another copy.
+	KeepContext bool
+
 	attr    testRun
 	in, out [65536 + Room]byte
 	context [192]byte
 }
 
 // Run runs a program on a frame and a context (struct xdp_md or __sk_buff; may be empty).
-// The output is valid until the next call, and so is the context afterwards, if
-// requested.
+// The output is valid until the next call.
 func (r *Runner) Run(program int, frame, context []byte) (verdict int32, out []byte, err error) {
 	copy(r.in[:], frame)
 	copy(r.context[:], context)
@@ -44,8 +46,10 @@ func (r *Runner) Run(program int, frame, context []byte) (verdict int32, out []b
 		dataIn: uint64(uintptr(unsafe.Pointer(&r.in))), dataOut: uint64(uintptr(unsafe.Pointer(&r.out))),
 	}
 	if len(context) > 0 {
-		at := uint64(uintptr(unsafe.Pointer(&r.context)))
-		a.contextIn, a.contextOut, a.contextInAt, a.contextOutAt = uint32(len(context)), uint32(len(r.context)), at, at
+		a.contextIn, a.contextInAt = uint32(len(context)), address(unsafe.Pointer(&r.context))
+		if r.KeepContext {
+			a.contextOut, a.contextOutAt = uint32(len(r.context)), a.contextInAt
+		}
 	}
 	_, _, errno := unix.RawSyscall(unix.SYS_BPF, bpfTestRun, uintptr(unsafe.Pointer(a)), unsafe.Sizeof(*a))
 	if errno != 0 {
@@ -54,7 +58,7 @@ func (r *Runner) Run(program int, frame, context []byte) (verdict int32, out []b
 	return int32(a.verdict), r.out[:a.sizeOut], nil
 }
 
-// Context is the context that the program left.
+// Context is the context that the program left, until the next call.
 func (r *Runner) Context() []byte { return r.context[:r.attr.contextOut] }
 
 // Memory mmaps an array map with the flag BPF_F_MMAPABLE until this process ends.

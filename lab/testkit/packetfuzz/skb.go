@@ -13,9 +13,9 @@ const (
 )
 
 // SKBContext returns the part of a struct __sk_buff that a test run takes, for a frame at
-// one device that arrived on another one, if any. It is large enough for the output.
+// one device that arrived on another one, if any.
 func SKBContext(ifindex, ingress uint32) []byte {
-	b := make([]byte, 192)
+	b := make([]byte, 44)
 	binary.NativeEndian.PutUint32(b[36:], ingress)
 	binary.NativeEndian.PutUint32(b[40:], ifindex)
 	return b

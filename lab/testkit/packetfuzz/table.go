@@ -87,7 +87,7 @@ func (t *Table) Len() int { return len(t.keys) / 4 }
 
 func address(p unsafe.Pointer) uint64 { return uint64(uintptr(p)) }
 
-// Hash is a hash map that is read and emptied by one system call.
+// Hash is a hash map that is read, or read and emptied, by one system call.
 type Hash struct {
 	fd, keySize, valueSize int
 	keys, values           []byte
@@ -102,16 +102,21 @@ func NewHash(m *ebpf.Map) *Hash {
 }
 
 // Drain reads and deletes all entries, and returns their number.
-func (h *Hash) Drain() (int, error) {
+func (h *Hash) Drain() (int, error) { return h.read(lookupAndDeleteBatch) }
+
+// Read reads all entries, and returns their number.
+func (h *Hash) Read() (int, error) { return h.read(lookupBatch) }
+
+func (h *Hash) read(command uintptr) (int, error) {
 	var position uint32
-	n, err := runBatch(lookupAndDeleteBatch, h.fd, &position, h.keys, h.values, len(h.keys)/h.keySize)
+	n, err := runBatch(command, h.fd, &position, h.keys, h.values, len(h.keys)/h.keySize)
 	if err != nil {
-		return 0, fmt.Errorf("read and empty a hash map: %w", err)
+		return 0, fmt.Errorf("read a hash map as a whole: %w", err)
 	}
 	return n, nil
 }
 
-// Entry returns one of the entries that Drain has read.
+// Entry returns one of the entries that have been read.
 func (h *Hash) Entry(i int) (key, value []byte) {
 	return h.keys[i*h.keySize:][:h.keySize], h.values[i*h.valueSize:][:h.valueSize]
 }

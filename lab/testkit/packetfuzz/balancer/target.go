@@ -171,6 +171,9 @@ func (t *Target) Hooks() []string { return []string{"eth0", "eth1"} }
 // MaxFrame implements packetfuzz.Target.
 func (t *Target) MaxFrame() int { return 3400 }
 
+// ChangeCost implements packetfuzz.Target.
+func (t *Target) ChangeCost() int { return 4 }
+
 // Coverage implements packetfuzz.Target.
 func (t *Target) Coverage() []byte { return t.object.Coverage }
 
@@ -425,12 +428,12 @@ func (t *Target) compareData(f *model.Flow, b []byte) error {
 
 // Next implements packetfuzz.Target.
 func (t *Target) Next(rng *rand.Rand, s *packetfuzz.Step) {
-	switch n := rng.IntN(1000); {
-	case n < 40:
+	switch n := rng.IntN(2000); {
+	case n < 80:
 		s.Kind, s.Arg, s.Ticks = packetfuzz.Wait, packetfuzz.RandomWait(rng), uint32(rng.IntN(3))
-	case n < 44 && !t.noPressure:
+	case n < 88 && !t.noPressure:
 		s.Kind, s.Arg = packetfuzz.Change, rng.Uint64()&(1<<60-1)&^0xffff|uint64(t.generator.One(rng))
-	case n < 46:
+	case n < 92:
 		s.Kind, s.Arg = packetfuzz.Change, rng.Uint64()&^0xffff|uint64(t.generator.One(rng))
 	default:
 		s.Kind, s.Hook = packetfuzz.Packet, uint8(rng.IntN(8)/7)

@@ -2,6 +2,7 @@ package dsr
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -148,6 +149,7 @@ type reader struct {
 	key, row, next  packetfuzz.Layout
 	known, drServed func() (uint32, error)
 	checked         func() (uint32, error)
+	keys            map[key]bool // of rows that may exist
 }
 
 func newReader(o *packetfuzz.Object, live map[string]*ebpf.Map) (r *reader, err error) {
@@ -179,37 +181,132 @@ func (r *reader) keyOf(b []byte) key {
 	}
 }
 
-func (r *reader) read(c *config) error {
-	c.rows, c.next = map[key]*row{}, map[key]uint16{}
-	var k, v []byte
-	l := r.row
-	for it := r.maps["local_vips"].Iterate(); it.Next(&k, &v); {
-		c.rows[r.keyOf(k)] = &row{
-			server: wire.Addr(v[l.At("server"):][:16]), deliver: wire.Addr(v[l.At("deliver"):][:16]),
-			port:  binary.BigEndian.Uint16(v[l.At("port"):]),
-			first: binary.NativeEndian.Uint16(v[l.At("first"):]), last: binary.NativeEndian.Uint16(v[l.At("last"):]),
-			method: v[l.At("method")], place: v[l.At("place")],
+// bytes encodes struct local_vip_key.
+func (r *reader) bytes(k key) []byte {
+	b, l := make([]byte, r.key.Size), r.key
+	copy(b[l.At("vip"):], k.vip[:])
+	copy(b[l.At("server"):], k.server[:])
+	binary.BigEndian.PutUint16(b[l.At("vip_port"):], k.vipPort)
+	binary.BigEndian.PutUint16(b[l.At("server_port"):], k.serverPort)
+	b[l.At("proto")] = k.proto
+	return b
+}
+
+// expect adds the keys that the agent may give the rows of some entries.
+func (r *reader) expect(entries []dsr.Entry) {
+	for _, e := range entries {
+		k := key{vip: e.VIP.As16(), proto: byte(e.Protocol)}
+		for _, k.server = range []wire.Addr{{}, e.Server.Addr().As16()} {
+			for _, k.vipPort = range []uint16{0, e.Port} {
+				for _, k.serverPort = range []uint16{0, e.Server.Port()} {
+					r.keys[k] = true
+				}
+			}
 		}
 	}
-	for it := r.maps["next_servers"].Iterate(); it.Next(&k, &v); {
-		c.next[r.keyOf(k)] = binary.BigEndian.Uint16(v[r.next.At("port"):])
+}
+
+// readAll reads everything. Reading maps as a whole takes longer than a hundred cases.
+func (r *reader) readAll(c *config, entries []dsr.Entry) error {
+	isFirst := r.keys == nil // there are rows of earlier entries
+	if isFirst {
+		r.keys = map[key]bool{}
+	}
+	r.expect(entries)
+	found := map[key]bool{}
+	var k, v []byte
+	for _, m := range []string{"local_vips", "next_servers"} {
+		it := r.maps[m].Iterate()
+		for it.Next(&k, &v) {
+			found[r.keyOf(k)] = true
+		}
+		if err := it.Err(); err != nil {
+			return err
+		}
+	}
+	for k := range found {
+		if !r.keys[k] && !isFirst {
+			return fmt.Errorf("the agent has programmed %+v, which no entry explains", k)
+		}
+	}
+	r.keys = found
+	c.rows, c.next = map[key]*row{}, map[key]uint16{}
+	vips := map[wire.Addr]bool{}
+	for k := range found {
+		vips[k.vip] = true
+	}
+	if err := r.read(c, entries, vips); err != nil {
+		return err
+	}
+	c.senders = nil
+	checked, err := r.checked()
+	if err != nil || checked == 0 {
+		return err
+	}
+	c.senders = map[wire.Addr]bool{}
+	it := r.maps["balancers"].Iterate()
+	for it.Next(&k, &v) {
+		c.senders[wire.Addr(k)] = true
+	}
+	return it.Err()
+}
+
+// forgetSenders removes the load balancers of earlier worlds. The agent would accept them
+// for another minute, and remove them at any time.
+func (r *reader) forgetSenders(but []netip.Addr) error {
+	var gone [][]byte
+	var k, v []byte
+	it := r.maps["balancers"].Iterate()
+	for it.Next(&k, &v) {
+		if !slices.Contains(but, netip.AddrFrom16(wire.Addr(k)).Unmap()) {
+			gone = append(gone, slices.Clone(k))
+		}
+	}
+	for _, k := range gone {
+		if err := r.maps["balancers"].Delete(k); err != nil {
+			return err
+		}
+	}
+	return it.Err()
+}
+
+// read reads what depends on the entries of some VIPs.
+func (r *reader) read(c *config, entries []dsr.Entry, vips map[wire.Addr]bool) error {
+	r.expect(entries)
+	for k := range r.keys {
+		if vips[k.vip] {
+			if err := r.readRow(c, k); err != nil {
+				return err
+			}
+		}
 	}
 	known, err := r.known()
 	if err != nil {
 		return err
 	}
 	served, err := r.drServed()
+	c.known, c.dr = known != 0, served != 0
+	return err
+}
+
+func (r *reader) readRow(c *config, k key) error {
+	delete(c.rows, k)
+	delete(c.next, k)
+	b, l := r.bytes(k), r.row
+	v, err := r.maps["local_vips"].LookupBytes(b)
 	if err != nil {
 		return err
 	}
-	c.known, c.dr, c.senders = known != 0, served != 0, nil
-	checked, err := r.checked()
-	if err != nil || checked == 0 {
-		return err
+	if v != nil {
+		c.rows[k] = &row{
+			server: wire.Addr(v[l.At("server"):][:16]), deliver: wire.Addr(v[l.At("deliver"):][:16]),
+			port:  binary.BigEndian.Uint16(v[l.At("port"):]),
+			first: binary.NativeEndian.Uint16(v[l.At("first"):]), last: binary.NativeEndian.Uint16(v[l.At("last"):]),
+			method: v[l.At("method")], place: v[l.At("place")],
+		}
 	}
-	c.senders = map[wire.Addr]bool{}
-	for it := r.maps["balancers"].Iterate(); it.Next(&k, &v); {
-		c.senders[wire.Addr(k)] = true
+	if v, err = r.maps["next_servers"].LookupBytes(b); v != nil {
+		c.next[k] = binary.BigEndian.Uint16(v[r.next.At("port"):])
 	}
-	return nil
+	return err
 }

@@ -49,10 +49,10 @@ const (
 
 // Next implements packetfuzz.Target.
 func (t *Target) Next(rng *rand.Rand, s *packetfuzz.Step) {
-	switch n := rng.IntN(2000); {
-	case n < 80:
+	switch n := rng.IntN(4000); {
+	case n < 160:
 		s.Kind, s.Arg = packetfuzz.Wait, packetfuzz.RandomWait(rng)
-	case n < 82 && len(t.generator.aims) > 0:
+	case n < 161 && len(t.generator.aims) > 0:
 		s.Kind, s.Arg = packetfuzz.Change, rng.Uint64()&^0xffff|uint64(t.generator.one(rng))
 	default:
 		s.Kind = packetfuzz.Packet

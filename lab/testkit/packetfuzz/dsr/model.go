@@ -163,11 +163,12 @@ func (m *model) readGUE(t *inner) (l3 int, v6, ok bool) {
 	}
 	n := int(b[at+5])
 	t.tagged = b[at+6] != 0
-	if n == 0 && !t.tagged || n > 6 || wire.GUEListBytes(n, t.tagged, v.V6) != 4*words || at+8+listSize(v.V6)*n > len(b) {
+	if n == 0 && !t.tagged || n > 6 || wire.GUEListBytes(n, t.tagged, v.V6) != 4*words {
 		return 0, false, false
 	}
-	t.listAt = at + 8
-	t.list = readList(b, t.listAt, n, v.V6)
+	if t.listAt = at + 8; l3 <= len(b) { // otherwise the inner packet is malformed
+		t.list = readList(b, t.listAt, n, v.V6)
+	}
 	return l3, b[at+1] == wire.IPv6, true
 }
 

@@ -43,6 +43,7 @@ type Target struct {
 	senders   []netip.Addr // accepted load balancers; nil means all senders
 	start     uint64
 	changed   bool
+	touched   map[wire.Addr]bool // VIPs whose entries this case has changed
 	unsure    bool
 	generator generator
 	outcomes  map[string]uint64
@@ -50,7 +51,7 @@ type Target struct {
 
 // New opens the agent and loads the programs of an object file.
 func New(object string) (*Target, error) {
-	t := &Target{outcomes: map[string]uint64{}}
+	t := &Target{outcomes: map[string]uint64{}, touched: map[wire.Addr]bool{}}
 	if err := t.open(object); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
@@ -145,6 +146,9 @@ func (t *Target) Hooks() []string { return t.names }
 // MaxFrame implements packetfuzz.Target.
 func (t *Target) MaxFrame() int { return 3000 }
 
+// ChangeCost implements packetfuzz.Target. The agent reads maps that have room for a million entries.
+func (t *Target) ChangeCost() int { return 16 }
+
 // Coverage implements packetfuzz.Target.
 func (t *Target) Coverage() []byte { return t.object.Coverage }
 
@@ -167,6 +171,7 @@ func (t *Target) Reset() error {
 			return err
 		}
 		t.changed = false
+		clear(t.touched)
 	}
 	m := &t.model
 	if t.start += caseTime; t.start >= 1<<58 {
@@ -319,13 +324,18 @@ func (t *Target) change(number uint64) error {
 	}
 	t.changed = true
 	i := int(number&0xffff) % len(t.entries)
+	t.touch(&t.entries[i])
 	switch rng.IntN(3) {
 	case 0:
 		t.entries = append(t.entries[:i], t.entries[i+1:]...)
 	case 1:
 		changeMethod(t.entries, t.entries[i].Key, pick(rng, []service.Method{service.Tunnel, service.DSRNAT}))
 	default:
-		t.entries = append(t.entries, frontendOf(rng, rng.IntN(2) == 0, rng.IntN(8))...)
+		more := frontendOf(rng, rng.IntN(2) == 0, rng.IntN(8))
+		for i := range more {
+			t.touch(&more[i])
+		}
+		t.entries = append(t.entries, more...)
 	}
 	return t.configure()
 }

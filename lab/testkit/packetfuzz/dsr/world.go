@@ -154,7 +154,7 @@ func (t *Target) Enter(number uint64) error {
 	}
 	t.sources = randomSources(rng, t.entries)
 	t.chooseSenders(rng, number)
-	if err := t.configure(); err != nil {
+	if err := t.configureAll(); err != nil {
 		return err
 	}
 	t.model.routes.Forget()
@@ -162,8 +162,8 @@ func (t *Target) Enter(number uint64) error {
 	return nil
 }
 
-// configure gives the agent its configuration, which rejects what is impossible.
-func (t *Target) configure() error {
+// configureAll gives the agent its configuration, which rejects what is impossible.
+func (t *Target) configureAll() error {
 	if err := t.agent.SetBalancers(t.senders); err != nil {
 		return err
 	}
@@ -172,11 +172,22 @@ func (t *Target) configure() error {
 		return err
 	}
 	t.config.sources = t.sources
-	return t.reader.read(&t.config)
+	if err := t.reader.forgetSenders(t.senders); err != nil {
+		return err
+	}
+	return t.reader.readAll(&t.config, t.entries)
 }
 
-// chooseSenders selects the load balancers, and the accepted ones. Those of a world are
-// accepted for another minute, so other worlds use other addresses.
+// configure gives the agent other entries, which differ for the touched VIPs.
+func (t *Target) configure() error {
+	_ = t.agent.Set(t.entries)
+	return t.reader.read(&t.config, t.entries, t.touched)
+}
+
+func (t *Target) touch(e *dsr.Entry) { t.touched[e.VIP.As16()] = true }
+
+// chooseSenders selects the load balancers, and the accepted ones. Other worlds use other
+// addresses.
 func (t *Target) chooseSenders(rng *rand.Rand, number uint64) {
 	t.senders = nil
 	if rng.IntN(2) == 0 {

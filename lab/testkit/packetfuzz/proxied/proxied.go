@@ -69,9 +69,9 @@ func (f *Frontends) Hold(p *plane.DataPlane, all []proxy.Frontend, services *ebp
 	}
 	slices.SortFunc(set, func(a, b proxy.Frontend) int { return a.Compare(b.Key) })
 	var gone []proxy.Key
-	for _, k := range p.Keys() {
-		if want[KeyOf(k)] == nil {
-			gone = append(gone, k)
+	for k, held := range f.ByKey {
+		if want[k] == nil {
+			gone = append(gone, held.Key)
 		}
 	}
 	if err := p.Apply(set, gone); err != nil {

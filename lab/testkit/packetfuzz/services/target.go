@@ -182,6 +182,9 @@ func (t *Target) Hooks() []string { return t.names }
 // MaxFrame implements packetfuzz.Target.
 func (t *Target) MaxFrame() int { return 3000 }
 
+// ChangeCost implements packetfuzz.Target.
+func (t *Target) ChangeCost() int { return 1 }
+
 // Coverage implements packetfuzz.Target.
 func (t *Target) Coverage() []byte { return t.object.Coverage }
 

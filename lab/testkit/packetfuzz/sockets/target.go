@@ -46,6 +46,7 @@ type Target struct {
 	entries  []proxy.Frontend // as they are now
 	start    uint64
 	changed  bool
+	left     bool             // the state still has to be cleared
 	focus    [2]int           // frontends that this case uses more often than others
 	fresh    bool             // focus must be selected
 	earlier  [][callSize]byte // calls of this case
@@ -214,6 +215,9 @@ func (t *Target) Hooks() []string { return calls }
 // MaxFrame implements packetfuzz.Target.
 func (t *Target) MaxFrame() int { return callSize }
 
+// ChangeCost implements packetfuzz.Target.
+func (t *Target) ChangeCost() int { return 1 }
+
 // Coverage implements packetfuzz.Target.
 func (t *Target) Coverage() []byte { return t.object.Coverage }
 
@@ -250,11 +254,14 @@ func (t *Target) Reset() error {
 	if t.accepted > 500 {
 		t.accept()
 	}
-	for _, h := range []*packetfuzz.Hash{t.affinities, t.senders, t.sent} {
-		if _, err := h.Drain(); err != nil {
-			return err
+	if t.left {
+		for _, h := range []*packetfuzz.Hash{t.affinities, t.senders, t.sent} {
+			if _, err := h.Drain(); err != nil {
+				return err
+			}
 		}
 	}
+	t.left = true
 	clear(m.affinity)
 	clear(m.senders)
 	clear(m.sent)
@@ -329,6 +336,7 @@ func (t *Target) Finish() error {
 	if n != len(m.sent) {
 		return packetfuzz.Violated("%d targets of unconnected sockets are remembered, not %d", n, len(m.sent))
 	}
+	t.left = false
 	return nil
 }
 

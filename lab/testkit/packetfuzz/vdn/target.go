@@ -105,7 +105,7 @@ func (t *Target) open(object string) (err error) {
 		}
 	}
 	t.refused = packetfuzz.NewHash(t.gateway.Maps["vdn_refused"])
-	t.start = 1 << 41
+	t.start, t.runner.KeepContext = 1<<41, true
 	if t.cookie, err = ownns.Cookie(); err != nil {
 		return err
 	}
@@ -201,6 +201,9 @@ func (t *Target) Hooks() []string { return t.names }
 
 // MaxFrame implements packetfuzz.Target.
 func (t *Target) MaxFrame() int { return 2000 }
+
+// ChangeCost implements packetfuzz.Target. The agent reads and changes the devices of all pods.
+func (t *Target) ChangeCost() int { return 16 }
 
 // Coverage implements packetfuzz.Target.
 func (t *Target) Coverage() []byte { return t.gateway.Coverage }

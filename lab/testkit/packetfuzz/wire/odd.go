@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 )
 
 // Odd adds something uncommon to a frame: options or extension headers, VLAN tags,
@@ -64,11 +65,19 @@ func (f *Frame) Number(rng *rand.Rand) {
 	}
 }
 
+// pattern is what Pattern repeats.
+var pattern = func() (all [256]byte) {
+	for i := range all {
+		all[i] = byte(i * 7)
+	}
+	return all
+}()
+
 // Pattern returns n bytes.
 func Pattern(b []byte, n int) []byte {
-	b = b[:0]
-	for i := range n {
-		b = append(b, byte(i*7))
+	b = slices.Grow(b[:0], n)[:n]
+	for at := 0; at < n; {
+		at += copy(b[at:], pattern[:])
 	}
 	return b
 }

@@ -18,3 +18,17 @@ func TestTurn(t *testing.T) {
 		t.Errorf("addresses and ports are %x, not %x", ip[12:24], want)
 	}
 }
+
+func TestPattern(t *testing.T) {
+	b := make([]byte, 3, 10)
+	for _, n := range []int{0, 5, 256, 1500} {
+		if b = Pattern(b, n); len(b) != n {
+			t.Fatalf("%d bytes, not %d", len(b), n)
+		}
+		for i := range b {
+			if b[i] != byte(i*7) {
+				t.Fatalf("byte %d of %d is %d", i, n, b[i])
+			}
+		}
+	}
+}

@@ -225,8 +225,7 @@ func readPlain(b []byte, l3 int, v6 bool) (p packet, ok bool) {
 	p.malformed = v.Claimed > len(b) || p.length < header+8 || p.length > 0xffff
 	room := p.length - header
 	l4 := b[v.L4:]
-	least := map[byte]int{wire.TCP: 20, wire.UDP: 8, wire.SCTP: 16}[v.Proto]
-	if len(l4) < least {
+	if len(l4) < leastHeader(v.Proto) {
 		return p, false
 	}
 	p.SPort, p.DPort = binary.BigEndian.Uint16(l4), binary.BigEndian.Uint16(l4[2:])
@@ -244,6 +243,17 @@ func readPlain(b []byte, l3 int, v6 bool) (p packet, ok bool) {
 		p.malformed = p.malformed || room < 16
 	}
 	return p, true
+}
+
+// leastHeader is the minimum length of a transport header.
+func leastHeader(proto byte) int {
+	switch proto {
+	case wire.TCP:
+		return 20
+	case wire.UDP:
+		return 8
+	}
+	return 16
 }
 
 // isMapped reports whether an IPv6 packet has an IPv4 address: such packets are not sent

@@ -7,6 +7,7 @@ package programmed
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -105,10 +106,20 @@ type Reader struct {
 	Frontend, serverAt, chainAt, PortRange, limits, Set, Syn packetfuzz.Layout
 	IsGuarded, IsChecked                                     uint32 // flags of a frontend
 	segments                                                 map[uint32][]byte
+	frontends, guards                                        *packetfuzz.Hash
+	held                                                     held
+}
+
+// held is what a Read has read.
+type held struct {
+	frontends map[string][]byte // by key
+	limits    map[uint32][]byte // by frontend
+	ranges    map[uint32][]byte
 }
 
 func NewReader(o *packetfuzz.Object, live map[string]*ebpf.Map) (r *Reader, err error) {
 	r = &Reader{maps: live, settings: o.Maps[".data.settings"], segments: map[uint32][]byte{}}
+	r.frontends, r.guards = packetfuzz.NewHash(live["frontends"]), packetfuzz.NewHash(live["guard_limits"])
 	for name, l := range map[string]*packetfuzz.Layout{
 		"frontend": &r.Frontend, "server": &r.serverAt, "chain": &r.chainAt, "port_range": &r.PortRange,
 		"guard_limits": &r.limits, "settings": &r.Set, "syn_settings": &r.Syn,
@@ -140,6 +151,9 @@ func (r *Reader) Read(c *Config, asked []desired.Frontend) error {
 	}
 	c.reader, c.chains = r, map[uint32][]wire.Endpoint{}
 	c.version++
+	if err := r.hold(); err != nil {
+		return err
+	}
 	for _, f := range asked {
 		m := newFrontend(f)
 		if c.Wide[m.vip()] == nil {
@@ -162,6 +176,27 @@ func (r *Reader) Read(c *Config, asked []desired.Frontend) error {
 	return r.readSettings(c)
 }
 
+// hold reads all entries of frontends: single lookups take longer than several cases.
+func (r *Reader) hold() error {
+	r.held = held{frontends: map[string][]byte{}, limits: map[uint32][]byte{}, ranges: map[uint32][]byte{}}
+	n, err := r.frontends.Read()
+	if err != nil {
+		return err
+	}
+	for i := range n {
+		key, value := r.frontends.Entry(i)
+		r.held.frontends[string(key)] = slices.Clone(value)
+	}
+	if n, err = r.guards.Read(); err != nil {
+		return err
+	}
+	for i := range n {
+		key, value := r.guards.Entry(i)
+		r.held.limits[U32(key, 0)] = value
+	}
+	return nil
+}
+
 func (f *Frontend) vip() wire.Addr { return f.VIP.As16() }
 
 func newFrontend(f desired.Frontend) *Frontend {
@@ -180,17 +215,15 @@ func keyBytes(vip wire.Addr, port uint16, proto byte) []byte {
 }
 
 // find finds a frontend's entry, where the agent must have put it.
-func (r *Reader) find(c *Config, m *Frontend) (err error) {
+func (r *Reader) find(c *Config, m *Frontend) error {
 	if !m.Range() {
 		m.Key = keyBytes(m.vip(), m.Port, byte(m.Protocol))
-		m.Entry, err = r.maps["frontends"].LookupBytes(m.Key)
 		c.byPort[vipPort{m.vip(), m.Port, byte(m.Protocol)}] = m
 	} else {
 		m.Key = keyBytes(m.vip(), 0, 0)
-		m.Entry, err = r.maps["frontends"].LookupBytes(m.Key)
 	}
-	if err != nil || m.Entry == nil {
-		return fmt.Errorf("no entry: %w", err)
+	if m.Entry = r.held.frontends[string(m.Key)]; m.Entry == nil {
+		return errors.New("no entry")
 	}
 	if m.Whole() && m.Protocol == service.AnyProtocol {
 		c.Wide[m.vip()].whole = m
@@ -206,7 +239,7 @@ func (r *Reader) find(c *Config, m *Frontend) (err error) {
 func (r *Reader) findRange(c *Config, m *Frontend) error {
 	first, n := U32(m.Entry, r.Frontend.At("range")), U32(m.Entry, r.Frontend.At("ranges"))
 	for i := range n {
-		b, err := r.maps["port_ranges"].LookupBytes(first + i)
+		b, err := r.portRange(first + i)
 		if err != nil {
 			return err
 		}
@@ -218,6 +251,14 @@ func (r *Reader) findRange(c *Config, m *Frontend) error {
 		}
 	}
 	return fmt.Errorf("its port range is not among the %d programmed ones", n)
+}
+
+func (r *Reader) portRange(i uint32) (b []byte, err error) {
+	if b = r.held.ranges[i]; b == nil {
+		b, err = r.maps["port_ranges"].LookupBytes(i)
+		r.held.ranges[i] = b
+	}
+	return b, err
 }
 
 // describe reads what the model needs from an entry.
@@ -234,9 +275,9 @@ func (r *Reader) describe(m *Frontend) error {
 			m.list = segment[at+(m.Slots+7)/8*8:]
 		}
 	}
-	b, err := r.maps["guard_limits"].LookupBytes(m.Id)
-	if err != nil || b == nil {
-		return err
+	b := r.held.limits[m.Id]
+	if b == nil {
+		return nil
 	}
 	one := func(name string) Limit {
 		at := r.limits.At(name)

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -47,6 +48,7 @@ func run() error {
 	flag.IntVar(&r.cpu, "cpu", 0, "the `number` of the CPU to use, of those that are allowed")
 	flag.StringVar(&targets.Root, "root", targets.Root, "`folder` of a copy of the module, whose objects are fuzzed")
 	flag.Parse()
+	debug.SetGCPercent(400) // the heap is small, and another thread collects it
 	for _, name := range strings.Split(*names, ",") {
 		e, err := targets.ByName(name)
 		if err != nil {

@@ -23,10 +23,11 @@ type session struct {
 	cpu           int
 	stats         map[string]*packetfuzz.Stats
 	corpora       map[string][]*packetfuzz.Case
+	reached       map[string]packetfuzz.Reached
 }
 
 func (r *session) run(ctx context.Context) error {
-	r.stats, r.corpora = map[string]*packetfuzz.Stats{}, map[string][]*packetfuzz.Case{}
+	r.stats, r.corpora, r.reached = map[string]*packetfuzz.Stats{}, map[string][]*packetfuzz.Case{}, map[string]packetfuzz.Reached{}
 	if r.time > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, r.time)
@@ -73,6 +74,9 @@ func (r *session) turn(ctx context.Context, e targets.Entry) (err error) {
 		return err
 	}
 	engine := packetfuzz.NewEngine(target, r.corpora[e.Name], stats)
+	if earlier, ok := r.reached[e.Name]; ok {
+		engine.Reached = earlier // its cases are not new again
+	}
 	begin, before, earlier := time.Now(), stats.Packets, stats.Commits[r.commit]
 	save := func() error {
 		stats.Commits[r.commit] = earlier + stats.Packets - before
@@ -84,6 +88,7 @@ func (r *session) turn(ctx context.Context, e targets.Entry) (err error) {
 	}
 	err = engine.Run(ctx, l)
 	_, _, r.corpora[e.Name] = engine.Covered()
+	r.reached[e.Name] = engine.Reached
 	n := stats.Packets - before
 	fmt.Printf("%s %-8s %d packets, %.0f a second, %d in all; %d of %d blocks, %d features, %d cases kept\n", time.Now().Format(time.DateTime),
 		e.Name, n, float64(n)/time.Since(begin).Seconds(), r.sum(), stats.Blocks, stats.AllBlocks, stats.Features, stats.Corpus)
