@@ -1,25 +1,15 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
-	"fmt"
-	"net/http"
-	"time"
-
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/agent/config"
-	"github.com/fairlead/fairlead/agent/diff"
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/api"
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/query"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/preview"
 	"github.com/fairlead/fairlead/cmd/internal/cli"
-	"github.com/fairlead/fairlead/internal/limit"
 )
 
 func newDiffCommand() *cobra.Command {
-	var d diffCommand
+	var d preview.Diff
 	cmd := &cobra.Command{
 		Use:   "diff FILE...|DIR",
 		Short: "Show what other manifests would change, and which connections would break",
@@ -41,7 +31,7 @@ Exit codes: 0 no change, 1 changes, 2 error.`,
 		Args:    cobra.MinimumNArgs(1),
 		GroupID: groupQuery,
 		RunE: func(cmd *cobra.Command, paths []string) error {
-			different, err := d.run(cmd, paths)
+			different, err := d.Run(cmd, paths)
 			switch {
 			case err != nil:
 				return config.Invalid(err) // exit code 2
@@ -52,46 +42,7 @@ Exit codes: 0 no change, 1 changes, 2 error.`,
 		},
 	}
 	d.BasicFlags(cmd)
-	cmd.Flags().StringArrayVar(&d.flows, "flows", nil, "`FILE` with flows that other agents track, as get flows -o json prints them; repeatable")
+	cmd.Flags().StringArrayVar(&d.Flows, "flows", nil, "`FILE` with flows that other agents track, as get flows -o json prints them; repeatable")
 	_ = cmd.MarkFlagFilename("flows", "json")
 	return cmd
-}
-
-type diffCommand struct {
-	query.Query
-	flows []string
-}
-
-func (d *diffCommand) run(cmd *cobra.Command, paths []string) (different bool, err error) {
-	request, err := api.ReadManifests(paths)
-	if err != nil {
-		return false, err
-	}
-	for _, path := range d.flows {
-		text, err := limit.ReadFile(path, limit.Answer)
-		if err != nil {
-			return false, err
-		}
-		var some []api.Flow
-		if err := json.Unmarshal(text, &some); err != nil {
-			return false, fmt.Errorf("%s: want the output of fairlead get flows -o json: %w", path, err)
-		}
-		request.Flows = append(request.Flows, some...)
-	}
-	body, err := json.Marshal(request)
-	if err != nil {
-		return false, err
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Minute)
-	defer cancel()
-	got, err := d.Do(ctx, http.MethodPost, api.DiffPath, nil, bytes.NewReader(body))
-	if err != nil {
-		return false, err
-	}
-	defer got.Close()
-	var report diff.Report
-	if err := json.NewDecoder(limit.NewReader(got, "the agent's response", limit.Answer)).Decode(&report); err != nil {
-		return false, fmt.Errorf("the agent's response is incomplete: %w", err)
-	}
-	return !report.Empty(), d.Print(cmd.OutOrStdout(), report.Sheet())
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/core/desired"
-	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
@@ -79,19 +78,10 @@ func (d *DataPlane) Reserve(frontends []desired.Frontend) error {
 			continue
 		}
 		if v := entry.Of(f); entry.HasHistory(v) {
-			rings = append(rings, ringmap.Request{Ring: ringmap.Ring{Entry: v, Protocol: f.Key.Protocol}, Members: ringMembers(f.Backends)})
+			rings = append(rings, ringmap.Request{Ring: ringmap.Ring{Entry: v, Protocol: f.Key.Protocol}, Members: ringmap.Unnumbered(f.Backends)})
 		}
 	}
 	return d.rings.Reserve(rings)
-}
-
-// ringMembers returns backends in the ring builder's type, without numbers.
-func ringMembers(backends []service.Backend) []ring.Member {
-	all := make([]ring.Member, len(backends))
-	for i, b := range backends {
-		all[i] = ring.Member{Addr: b.Addr, Weight: b.Weight, Since: b.Since, Drained: b.Drained}
-	}
-	return all
 }
 
 // validate rejects what the program does not support, and prepares it for the rest.

@@ -180,6 +180,15 @@ func (r *Rings) Reserve(rings []Request) error {
 	return nil
 }
 
+// Unnumbered returns backends as members without numbers.
+func Unnumbered(backends []service.Backend) []ring.Member {
+	all := make([]ring.Member, len(backends))
+	for i, b := range backends {
+		all[i] = ring.Member{Addr: b.Addr, Weight: b.Weight, Since: b.Since, Drained: b.Drained}
+	}
+	return all
+}
+
 // Wait returns when all packets that were in flight at the call are done.
 func (r *Rings) Wait() error { return r.memory.wait() }
 

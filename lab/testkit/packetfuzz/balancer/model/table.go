@@ -2,6 +2,7 @@ package model
 
 import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/programmed"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/balancer/worth"
 )
 
 // The table: sets of eight entries in two lines of four, one of which is a tag's home
@@ -16,27 +17,6 @@ import (
 //
 // An established flow that is in use is never replaced.
 
-// worth is the value of a place; the lowest is taken.
-type worth struct {
-	kept, strong, far bool
-	left              int64
-	order             int
-}
-
-func (a worth) less(b worth) bool {
-	switch {
-	case a.kept != b.kept:
-		return b.kept
-	case a.strong != b.strong:
-		return b.strong
-	case a.far != b.far:
-		return b.far
-	case a.left != b.left:
-		return a.left < b.left
-	}
-	return a.order < b.order
-}
-
 // idle is how long a flow must have been silent before a new one may replace it.
 var idle = ticks(200)
 
@@ -44,23 +24,23 @@ var idle = ticks(200)
 var soonIdle = ticks(60)
 
 // worthOf returns the value of the i-th place from home.
-func (m *Model) worthOf(e *Flow, tag uint64, i int) worth {
+func (m *Model) worthOf(e *Flow, tag uint64, i int) worth.Worth {
 	switch {
 	case e != nil && e.Tag == tag:
-		return worth{left: -1 << 40}
+		return worth.Worth{Left: -1 << 40}
 	case e == nil || m.expired(e):
-		return worth{left: -1, order: i}
+		return worth.Worth{Left: -1, Order: i}
 	}
-	w := worth{far: i >= 4, left: int64(e.Expires - m.now()), order: i}
+	w := worth.Worth{Far: i >= 4, Left: int64(e.Expires - m.now()), Order: i}
 	switch e.State {
 	case established:
-		w.strong, w.kept = true, w.left > int64(ticks(900)-idle)
+		w.Strong, w.Kept = true, w.Left > int64(ticks(900)-idle)
 	case udp:
-		w.strong, w.kept = true, w.left > int64(ticks(300)-idle)
+		w.Strong, w.Kept = true, w.Left > int64(ticks(300)-idle)
 	case finishing, clientReset, serverFin:
-		w.strong, w.kept = true, w.left > int64(ticks(120)-soonIdle)
+		w.Strong, w.Kept = true, w.Left > int64(ticks(120)-soonIdle)
 	case client:
-		w.strong = true
+		w.Strong = true
 	}
 	return w
 }
@@ -70,13 +50,13 @@ func (m *Model) worthOf(e *Flow, tag uint64, i int) worth {
 func (m *Model) enter(tag uint64, spare *Flow) *Flow {
 	set := tag >> 32 * uint64(len(m.sets)) >> 32
 	home := int(tag>>1) & 4
-	best, at := worth{kept: true, left: 1 << 40}, 0
+	best, at := worth.Worth{Kept: true, Left: 1 << 40}, 0
 	for i := range 8 {
-		if w := m.worthOf(m.sets[set][home^i], tag, i); w.less(best) {
+		if w := m.worthOf(m.sets[set][home^i], tag, i); w.Less(best) {
 			best, at = w, home^i
 		}
 	}
-	if best.kept {
+	if best.Kept {
 		return nil
 	}
 	e := m.sets[set][at]
