@@ -71,8 +71,10 @@ func flowsTo(states []string, to ...int) iter.Seq2[dataplane.Flow, error] {
 				Client: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 4000), VIP: netip.AddrPortFrom(vip, 80),
 				Protocol: service.TCP, Server: backend(b), State: states[min(i, len(states)-1)],
 			}
-			if !yield(f, nil) || !yield(f, nil) { // two agents track it
-				return
+			for range 2 { // two agents track it
+				if !yield(f, nil) {
+					return
+				}
 			}
 		}
 	}
