@@ -171,7 +171,7 @@ func keyOf(o *oddPacket) hashes.Datagram {
 }
 
 func (m *Model) rememberFragment(o *oddPacket) {
-	m.Fragments[keyOf(o)] = &Fragment{m.Ns, o.SPort, o.DPort, o.Proto, o.flags}
+	m.Fragments[keyOf(o)] = &Fragment{m.Ns, o.SPort, o.DPort, o.Proto, o.flags &^ (ask | last | admitted)}
 }
 
 // rejectFragment records that a datagram's first fragment got no source port.
