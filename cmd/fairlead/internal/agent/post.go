@@ -55,7 +55,7 @@ func note(e event.Event, of event.Object) string {
 	if e.Object != of {
 		words = append(words, e.Object.String())
 	}
-	if e.Field != "" {
+	if e.Field != "" && e.Type != event.Degraded { // whose cause begins with the feature
 		words = append(words, e.Field)
 	}
 	change := e.To
