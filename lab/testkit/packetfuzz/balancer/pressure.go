@@ -226,9 +226,14 @@ func (t *Target) resetProtection() error {
 	for id := range m.Events {
 		clear(t.memory.events[8*model.SynEvents*id : 8*model.SynEvents*(id+1)])
 	}
+	clear(lastWords(t.memory.natScratch[:len(t.memory.natScratch)-64])) // attempts that failed
 	clear(t.halved())
+	clear(lastWords(t.memory.slowScratch)) // rejected first fragments
 	return t.resetPressure()
 }
+
+// lastWords are the last 64 words of a memory.
+func lastWords(memory []byte) []byte { return memory[len(memory)-8*64:] }
 
 // halved is where the programs store it: at the end of their scratch memory.
 func (t *Target) halved() []byte { return t.memory.natScratch[len(t.memory.natScratch)-64:] }

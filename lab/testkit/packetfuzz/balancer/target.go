@@ -65,7 +65,7 @@ type Target struct {
 // memory are maps of the programs that are mmapped here.
 type memory struct {
 	flows, recent, data, back, connections, guardClients, guardBuckets, guardCredit []byte
-	natScratch, sources, events                                                     []byte
+	natScratch, slowScratch, sources, events                                        []byte
 	orphans                                                                         packetfuzz.Ring
 	dataLayout, synLayout                                                           packetfuzz.Layout
 }
@@ -114,7 +114,7 @@ func (t *Target) mapMemory() (err error) {
 	for name, to := range map[string]*[]byte{
 		"flows": &t.memory.flows, "flow_recent": &t.memory.recent, "flow_data": &t.memory.data, "flow_back": &t.memory.back, "connections": &t.memory.connections,
 		"guard_clients": &t.memory.guardClients, "guard_buckets": &t.memory.guardBuckets, "guard_credit": &t.memory.guardCredit,
-		"nat_scratch": &t.memory.natScratch, "syn_sources": &t.memory.sources, "syn_counts": &t.memory.events,
+		"nat_scratch": &t.memory.natScratch, "slow_scratch": &t.memory.slowScratch, "syn_sources": &t.memory.sources, "syn_counts": &t.memory.events,
 	} {
 		if *to, err = packetfuzz.Memory(t.object.Maps[name]); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
