@@ -142,7 +142,7 @@ func (l *Loop) whyWithdrawn(p netip.Prefix) string {
 		return fmt.Sprintf("%s: %s", refusals[at].Rule, refusals[at].Reason)
 	}
 	for _, k := range l.frontendsOf(p) {
-		f := frontendIn(l.planned, k)
+		f := l.planned.Find(k)
 		switch {
 		case f == nil:
 			return fmt.Sprintf("%s does not exist any more", k)
@@ -172,23 +172,14 @@ func (l *Loop) frontendsOf(p netip.Prefix) []service.Key {
 // serviceObject returns the Service of a frontend in this plan, or in the former one.
 func (l *Loop) serviceObject(k service.Key) event.Object {
 	for _, in := range []*plan.Plan{l.planned, l.view.Load().Plan} {
-		if f := frontendIn(in, k); f != nil {
+		if in == nil {
+			continue
+		}
+		if f := in.Find(k); f != nil {
 			return objectOf(f.Service.ID)
 		}
 	}
 	return event.Object{Kind: "Frontend", Name: k.String()}
-}
-
-// frontendIn returns the first frontend with a Key, which has it.
-func frontendIn(p *plan.Plan, k service.Key) *plan.Frontend {
-	if p == nil {
-		return nil
-	}
-	at, found := slices.BinarySearchFunc(p.Frontends, k, func(f plan.Frontend, k service.Key) int { return f.Key.Compare(k) })
-	if !found {
-		return nil
-	}
-	return &p.Frontends[at]
 }
 
 func objectOf(id service.ID) event.Object {

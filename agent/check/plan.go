@@ -137,8 +137,7 @@ func (k *checker) refusals() {
 
 // refusal reports a route for the first Service that it leads to.
 func (k *checker) refusal(severity Severity, p *plan.Plan, r plan.Refusal) {
-	first, _ := slices.BinarySearchFunc(p.Frontends, r.Prefix.Masked().Addr(), func(f plan.Frontend, a netip.Addr) int { return f.Key.VIP.Compare(a) })
-	for i := first; i < len(p.Frontends) && r.Prefix.Contains(p.Frontends[i].Key.VIP); i++ {
+	for i := p.AtLeast(r.Prefix.Masked().Addr()); i < len(p.Frontends) && r.Prefix.Contains(p.Frontends[i].Key.VIP); i++ {
 		if f := &p.Frontends[i]; f.Want != nil {
 			k.add(severity, Rule(r.Rule), problem.Problem{Object: objectOf(f.Service), Where: f.Service.Origin,
 				Message: fmt.Sprintf("%s is not advertised as requested: %s", r.Prefix, r.Reason)})

@@ -167,8 +167,7 @@ func (p *parser) protocols(flag string, texts []string) []uint8 {
 	return all
 }
 
-// parser parses texts and collects errors.
-// parser collects errors. offline leaves out what depends on the machine: its interfaces,
+// parser parses texts and collects errors. offline leaves out what depends on the machine: its interfaces,
 // and the files that settings name.
 type parser struct {
 	errs    []error

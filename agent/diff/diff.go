@@ -250,7 +250,7 @@ func fields(a, b desired.Frontend) (all []Field) {
 	add("session-affinity", a.Affinity.Round(time.Second), b.Affinity.Round(time.Second))
 	add("source-ranges", prefixes(a.Allow), prefixes(b.Allow))
 	add("deny-source-ranges", prefixes(a.Deny), prefixes(b.Deny))
-	add("rate-limits", limits(a.Limits), limits(b.Limits))
+	add("rate-limits", a.Limits.Annotation(), b.Limits.Annotation())
 	add("syn-protection", a.Protection(), b.Protection())
 	return all
 }
@@ -260,20 +260,7 @@ func prefixes(all []netip.Prefix) string {
 	for _, p := range all {
 		texts = append(texts, p.String())
 	}
-	return cmp.Or(strings.Join(texts, ","), "none")
-}
-
-func limits(l service.Limits) string {
-	var all []string
-	for _, one := range []struct {
-		name string
-		n    uint32
-	}{{"client-pps", l.ClientPackets}, {"client-cps", l.ClientOpens}, {"pps", l.Packets}, {"cps", l.Opens}} {
-		if one.n > 0 {
-			all = append(all, fmt.Sprintf("%s=%d", one.name, one.n))
-		}
-	}
-	return cmp.Or(strings.Join(all, ","), "none")
+	return strings.Join(texts, ",")
 }
 
 // backends compares lists that are sorted by address.

@@ -60,10 +60,10 @@ func backendChain(s status.Status, uses []used) Chain {
 	for _, u := range distinctChecks(uses) {
 		c.add(healthy(s, u))
 	}
-	served := slices.ContainsFunc(uses, func(u used) bool { return !u.elsewhere() })
+	served := slices.ContainsFunc(uses, func(u used) bool { return !u.frontend.State.Elsewhere() })
 	for _, u := range uses {
 		step := selected(s, u)
-		step.OK = step.OK || served && u.elsewhere()
+		step.OK = step.OK || served && u.frontend.State.Elsewhere()
 		c.add(step)
 	}
 	if b.Detail != nil && b.Detail.Path != nil {
@@ -77,11 +77,6 @@ func backendChain(s status.Status, uses []used) Chain {
 	c.add(Step{Step: StepTraffic, Object: b.Address.String(), Source: "data plane", OK: true,
 		Programmed: fmt.Sprintf("%d flows, %d packets", b.Counts.Flows, b.Counts.Packets)})
 	return c
-}
-
-// elsewhere reports whether this node does not serve the frontend at all.
-func (u used) elsewhere() bool {
-	return slices.Contains([]plan.State{plan.Conflict, plan.DedicatedElsewhere, plan.NotAdvertised}, u.frontend.State)
 }
 
 func servicesOf(uses []used) (all []status.Service) {
@@ -159,7 +154,7 @@ func selected(s status.Status, u used) Step {
 		step.Reason = "it fails its health check: it keeps its flows and gets no new ones"
 	case u.InService:
 		step.Reason, step.Hint = "the kernel does not have the desired weight yet", hints[string(status.Pending)]
-	case !slices.Contains([]plan.State{plan.Active, plan.Draining, plan.Panic}, u.frontend.State):
+	case !u.frontend.State.Programmed():
 		step.Reason, step.Hint = "the frontend is "+stateWords(u.frontend), hints[string(u.frontend.State)]
 	default:
 		step.Reason = "it is excluded: it fails its health check"

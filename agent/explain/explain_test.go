@@ -6,13 +6,10 @@ import (
 	"flag"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/agent/explain"
@@ -28,6 +25,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/dsr"
 	"github.com/fairlead/fairlead/dataplane/fake"
 	"github.com/fairlead/fairlead/dataplane/xdp"
+	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/reconciler"
 	"github.com/fairlead/fairlead/reconciler/probe"
 	"github.com/fairlead/fairlead/source"
@@ -300,19 +298,7 @@ func TestUnknown(t *testing.T) {
 
 func golden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s (go test ./agent/explain -update writes it again): -want +got:\n%s", path, d)
-	}
+	testkit.Golden(t, name, got, *update)
 }
 
 func (w *world) explainBackend(t *testing.T, name string) explain.Chain {

@@ -94,7 +94,7 @@ func origins(s status.Status, p netip.Prefix, paths []status.Route) Step {
 				continue
 			}
 			names = append(names, f.Key())
-			if slices.Contains([]plan.State{plan.Active, plan.Draining, plan.Panic}, f.State) {
+			if f.State.Programmed() {
 				served++
 			} else {
 				not = append(not, f.Key()+" is "+stateWords(f))

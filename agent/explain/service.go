@@ -167,8 +167,7 @@ func lacksBackends(svc status.Service) bool {
 // frontend explains one VIP and port.
 func frontend(c *Chain, s status.Status, svc status.Service, f status.Frontend) {
 	planned := Step{Step: StepPlanned, Object: f.Key(), Source: sourceOf(svc.Origin), Desired: settings(svc, f), OK: true}
-	switch f.State {
-	case plan.Conflict, plan.DedicatedElsewhere, plan.NotAdvertised:
+	if f.State.Elsewhere() {
 		planned.OK, planned.Reason, planned.Hint = false, stateWords(f), hints[string(f.State)]
 		planned.Programmed = "not on this node"
 		c.add(planned)
@@ -243,7 +242,7 @@ func oneLine(text string) string { return strings.Join(strings.Fields(text), " "
 
 // programmed compares the data plane with what is desired.
 func programmed(f status.Frontend) Step {
-	serves := slices.Contains([]plan.State{plan.Active, plan.Draining, plan.Panic}, f.State)
+	serves := f.State.Programmed()
 	step := Step{Step: StepProgrammed, Object: f.Key(), Source: "data plane", OK: serves, Hint: hints[string(f.State)]}
 	if f.State == status.Rejected || f.State == status.Pending {
 		step.Reason = stateWords(f)
@@ -336,7 +335,7 @@ func advertised(c *Chain, s status.Status, v status.Verdict) {
 		if step.Programmed = "advertised"; !v.Since.IsZero() {
 			step.Programmed += " for " + status.Age(v.Since, s.Time)
 		}
-	case !v.Prefix.IsValid() && hasStopped(c):
+	case !v.Prefix.IsValid() && c.StopsAt != "":
 		step.Programmed, step.Reason = "not advertised", "no frontend of the address can be served"
 	default:
 		step.Programmed, step.Reason, step.Hint = "not advertised", reason, ruleHint(v.Rule)
@@ -354,8 +353,6 @@ func advertised(c *Chain, s status.Status, v status.Verdict) {
 	}
 	c.add(received)
 }
-
-func hasStopped(c *Chain) bool { return c.StopsAt != "" }
 
 // requestedBy returns what requests the route of an address.
 func requestedBy(s status.Status, v status.Verdict) string {

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -195,11 +194,10 @@ func (j *Journal) write() {
 	for id := range j.dirty {
 		j.list.Complete(id, j.config.Services)
 	}
-	all := j.list.All(event.Query{})
+	changed := j.list.Some(j.dirty)
 	j.mu.Unlock()
-	changed := slices.DeleteFunc(slices.Clone(all), func(e event.Event) bool { return !j.dirty[e.ID] })
 	clear(j.dirty)
-	j.note(j.file.append(changed, func() []event.Event { return all }))
+	j.note(j.file.append(changed, func() []event.Event { return j.Events(event.Query{}) }))
 }
 
 // note remembers the error of the file, and logs a new one.

@@ -44,26 +44,12 @@ type Settings struct {
 func SettingsOf(f desired.Frontend) *Settings {
 	s := &Settings{
 		ForwardingMode: f.Method, Encapsulation: f.Encapsulation, Scheduler: f.Scheduler, MaglevTableSize: f.RingSize, ConnectionConsistency: f.Survival,
-		SourceRanges: f.Allow, DenySourceRanges: f.Deny, RateLimits: limits(f.Limits), SYNProtection: f.Protection(), Backends: len(f.Backends),
+		SourceRanges: f.Allow, DenySourceRanges: f.Deny, RateLimits: f.Limits.Annotation(), SYNProtection: f.Protection(), Backends: len(f.Backends),
 	}
 	if f.Affinity > 0 {
 		s.Affinity = f.Affinity.String()
 	}
 	return s
-}
-
-// limits returns rate limits as in their annotation.
-func limits(l service.Limits) string {
-	var words []string
-	for _, one := range []struct {
-		name string
-		n    uint32
-	}{{"client-pps", l.ClientPackets}, {"client-cps", l.ClientOpens}, {"pps", l.Packets}, {"cps", l.Opens}} {
-		if one.n > 0 {
-			words = append(words, fmt.Sprintf("%s=%d", one.name, one.n))
-		}
-	}
-	return strings.Join(words, ",")
 }
 
 // String returns "tunnel, maglev 16381, second-chance".

@@ -68,12 +68,12 @@ func (s Selection) frontends(p *plan.Plan) (all []plan.Frontend) {
 		}
 	}
 	for _, a := range s.Addresses {
-		for i := atLeast(p, a); i < len(p.Frontends) && p.Frontends[i].Key.VIP == a; i++ {
+		for i := p.AtLeast(a); i < len(p.Frontends) && p.Frontends[i].Key.VIP == a; i++ {
 			picked[i] = true
 		}
 	}
 	for _, prefix := range s.Prefixes {
-		first := atLeast(p, prefix.Addr())
+		first := p.AtLeast(prefix.Addr())
 		for i := first; i < min(len(p.Frontends), first+MaxOrigins) && prefix.Contains(p.Frontends[i].Key.VIP); i++ {
 			picked[i] = true
 		}
@@ -82,12 +82,6 @@ func (s Selection) frontends(p *plan.Plan) (all []plan.Frontend) {
 		all = append(all, p.Frontends[i])
 	}
 	return all
-}
-
-// atLeast returns the index of the first frontend whose VIP is not below an address.
-func atLeast(p *plan.Plan, a netip.Addr) int {
-	i, _ := slices.BinarySearchFunc(p.Frontends, a, func(f plan.Frontend, a netip.Addr) int { return f.Key.VIP.Compare(a) })
-	return i
 }
 
 // covers returns whether a prefix is selected itself, or contains one of the addresses.

@@ -131,7 +131,7 @@ func (s Status) frontendsLet(v *Verdict, svc Service) bool {
 		if f.VIP != v.VIP {
 			continue
 		}
-		if slices.Contains([]plan.State{plan.Active, plan.Draining, plan.Panic}, f.State) {
+		if f.State.Programmed() {
 			held = true
 		} else {
 			v.Notes = append(v.Notes, fmt.Sprintf("%s is %s: %s", f.Key(), f.State, f.Reason))

@@ -147,15 +147,15 @@ func (a Agent) Gather(now time.Time) Status {
 	s.Routes = g.routes()
 	s.Withdrawing, s.Leaving = g.view.Withdrawing, leaving(g.view)
 	s.Problems = append(s.Problems, a.stored()...)
-	s.Problems = append(s.Problems, conflicts(g.view.Plan.Frontends)...)
+	s.Problems = append(s.Problems, Conflicts(g.view.Plan.Frontends)...)
 	s.Problems = append(s.Problems, g.failures()...)
 	s.Problems = append(s.Problems, s.overdue()...)
 	return s.complete()
 }
 
 // Lasting returns the problems that are known without reading the kernel, except for calls
-// that the loop retries, which it records itself.
-func (a Agent) Lasting(now time.Time) []problem.Problem {
+// that the loop retries, which it records itself. conflicts are the Conflicts of its plan.
+func (a Agent) Lasting(now time.Time, conflicts []problem.Problem) []problem.Problem {
 	view := &reconciler.View{Plan: &plan.Plan{}}
 	if a.View != nil {
 		view = a.View()
@@ -170,7 +170,7 @@ func (a Agent) Lasting(now time.Time) []problem.Problem {
 	_, unanswered := a.answered()
 	problems = append(problems, unanswered...)
 	problems = append(problems, a.stored()...)
-	problems = append(problems, conflicts(view.Plan.Frontends)...)
+	problems = append(problems, conflicts...)
 	return append(problems, Status{Time: now, Withdrawing: view.Withdrawing}.overdue()...)
 }
 

@@ -13,9 +13,9 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// conflicts returns a problem for each VIP of a Service that another Service or a node
+// Conflicts returns a problem for each VIP of a Service that another Service or a node
 // has, in the order of frontends.
-func conflicts(frontends []plan.Frontend) (problems []problem.Problem) {
+func Conflicts(frontends []plan.Frontend) (problems []problem.Problem) {
 	type claim struct {
 		id  service.ID
 		vip netip.Addr

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"flag"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -159,19 +158,7 @@ func TestGolden(t *testing.T) {
 
 func golden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s (go test ./agent/status -update writes it again): -want +got:\n%s", path, d)
-	}
+	testkit.Golden(t, name, got, *update)
 }
 
 // TestYAMLSaysWhatJSONSays decodes both formats and compares the results.

@@ -277,16 +277,6 @@ __noinline int slow_stateful(struct xdp_md *ctx, struct rare *r, struct frontend
 	return is_nat(f) ? slow_nat(ctx, r, f, o.index, o.tag) : slow_send(ctx, r, f);
 }
 
-/* Chooses the backend of the packet's slot. Separate, to save stack. */
-__noinline int slow_choose(struct rare *r, const struct frontend *f)
-{
-	if (!r || !f)
-		return 0;
-	choose(&r->pick, f, &r->p);
-	trace_pick(f, &r->pick);
-	return 0;
-}
-
 /* The flow is identified: forwards to its frontend's backend, or back to its client. */
 static __noinline int slow_serve(struct xdp_md *ctx, struct rare *r)
 {
@@ -314,7 +304,8 @@ static __noinline int slow_serve(struct xdp_md *ctx, struct rare *r)
 	if (f->flags & FRONTEND_SYN_GUARDED && r->p.t.proto == IPPROTO_TCP && !r->is_error &&
 	    !r->admitted && syn_concerns(&r->p))
 		return TO_SYN;
-	slow_choose(r, f);
+	choose_apart(&r->pick, f, &r->p);
+	trace_pick(f, &r->pick);
 	if (r->own.offset)
 		r->pick.new_flow = 0;
 	return slow_send(ctx, r, f);

@@ -204,6 +204,17 @@ func (l *List) Complete(id uint64, services func(Event) []string) {
 	*e = with
 }
 
+// Some returns copies of the events with these IDs, oldest first.
+func (l *List) Some(ids map[uint64]bool) (some []Event) {
+	for id := range ids {
+		if at := l.byID[id]; at != nil {
+			some = append(some, *at.Value.(*Event))
+		}
+	}
+	slices.SortFunc(some, compare)
+	return some
+}
+
 // All returns copies of the selected events, oldest first.
 func (l *List) All(q Query) (all []Event) {
 	for _, t := range l.ofType {

@@ -83,6 +83,14 @@ const (
 	NotAdvertised      State = "not-advertised"      // an address that is served only where it is advertised is not advertised
 )
 
+// Programmed reports whether frontends in this state are programmed.
+func (s State) Programmed() bool { return s == Active || s == Draining || s == Panic }
+
+// Elsewhere reports whether this node does not serve frontends in this state at all.
+func (s State) Elsewhere() bool {
+	return s == Conflict || s == DedicatedElsewhere || s == NotAdvertised
+}
+
 // Frontend is the decision on one frontend of one Service.
 type Frontend struct {
 	Service  *service.Service
@@ -153,6 +161,21 @@ type Plan struct {
 	Refusals []Refusal
 	// Targets lists the backends to probe, each once, in no particular order.
 	Targets []health.Target
+}
+
+// Find returns the first frontend with a Key, which has it, or nil.
+func (p *Plan) Find(k service.Key) *Frontend {
+	at, found := slices.BinarySearchFunc(p.Frontends, k, func(f Frontend, k service.Key) int { return f.Key.Compare(k) })
+	if !found {
+		return nil
+	}
+	return &p.Frontends[at]
+}
+
+// AtLeast returns the index of the first frontend whose VIP is not below an address.
+func (p *Plan) AtLeast(a netip.Addr) int {
+	i, _ := slices.BinarySearchFunc(p.Frontends, a, func(f Frontend, a netip.Addr) int { return f.Key.VIP.Compare(a) })
+	return i
 }
 
 // Prefixes returns the prefixes of the routes.

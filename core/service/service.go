@@ -330,6 +330,20 @@ type Limits struct {
 	Packets, Opens uint32
 }
 
+// Annotation returns the limits as in their annotation: "client-cps=50,pps=100000".
+func (l Limits) Annotation() string {
+	var words []string
+	for _, one := range []struct {
+		name string
+		n    uint32
+	}{{"client-pps", l.ClientPackets}, {"client-cps", l.ClientOpens}, {"pps", l.Packets}, {"cps", l.Opens}} {
+		if one.n > 0 {
+			words = append(words, fmt.Sprintf("%s=%d", one.name, one.n))
+		}
+	}
+	return strings.Join(words, ",")
+}
+
 // Service is one load-balanced service. It is immutable once published: a source
 // publishes a new Service for every change.
 type Service struct {

@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
-	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 	"github.com/fairlead/fairlead/dataplane/xdp/fragment"
+	"github.com/fairlead/fairlead/dataplane/xdp/lookup"
 	"github.com/fairlead/fairlead/dataplane/xdp/synflood"
 	"github.com/fairlead/fairlead/internal/features"
 )
@@ -35,7 +35,7 @@ func (d *DataPlane) Counters() ([]dataplane.FrontendCounters, error) {
 // already read.
 func (d *DataPlane) countersOf(k service.Key, h *programmed, servers map[uint32]dataplane.Counts) (c dataplane.FrontendCounters, err error) {
 	c = dataplane.FrontendCounters{Key: k, Backends: make(map[string]dataplane.Counts, len(h.members))}
-	if c.Total, err = entry.FrontendCounts(d.kernel.FrontendCounts, h.value.Id); err != nil {
+	if c.Total, err = lookup.FrontendCounts(d.kernel.FrontendCounts, h.value.Id); err != nil {
 		return c, fmt.Errorf("%s: %w", k, err)
 	}
 	if c.SYN, err = synflood.Counts(d.kernel.SynCounts, h.value.Id); err != nil {
@@ -45,7 +45,7 @@ func (d *DataPlane) countersOf(k service.Key, h *programmed, servers map[uint32]
 	for _, m := range h.members {
 		counts, read := servers[m.id]
 		if !read {
-			if counts, err = entry.ServerCounts(d.kernel.ServerCpu, m.id); err != nil {
+			if counts, err = lookup.ServerCounts(d.kernel.ServerCpu, m.id); err != nil {
 				return c, fmt.Errorf("%s: backend %s: %w", k, m.key.addr, err)
 			}
 			servers[m.id] = counts

@@ -10,7 +10,6 @@ import (
 	"github.com/fairlead/fairlead/core/schedule"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
-	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
 )
 
 // errStale means that the next call repairs what a failed one has left.
@@ -36,12 +35,7 @@ func (d *DataPlane) Preview(f desired.Frontend) (dataplane.Preview, error) {
 		return dataplane.Preview{Slots: f.RingSize}, nil
 	}
 	after := previewed(f, before)
-	c := diff(before, after)
-	q := ringmap.Request{
-		Ring: after.ring(), Members: after.members.appendRing(nil), EntryStays: c.entryStays,
-		Before: ringmap.Existing{Ring: before.ring(), Members: before.members.appendRing(nil), Made: before.ours},
-	}
-	slots, err := d.rings.Preview(q)
+	slots, err := d.rings.Preview(d.ringRequest(diff(before, after)))
 	if err != nil || !entry.HasHistory(after.value) {
 		return dataplane.Preview{}, err
 	}

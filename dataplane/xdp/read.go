@@ -207,14 +207,9 @@ func (d *DataPlane) List() ([]desired.Frontend, error) {
 	}
 	list := make([]desired.Frontend, 0, len(frontends))
 	for k, h := range frontends {
-		f := entry.Requested(h.value)
-		f.Key = k
-		if h.guarded() {
-			g, err := d.guard.Read(h.value.Id)
-			if err != nil {
-				return nil, fmt.Errorf("xdp: %s: %w", k, err)
-			}
-			f.Allow, f.Deny, f.Limits = g.Allow, g.Deny, g.Limits
+		f, err := d.requested(h)
+		if err != nil {
+			return nil, fmt.Errorf("xdp: %s: %w", k, err)
 		}
 		for _, e := range entries[h.value.Id] {
 			// An entry without Held belongs to a change that was not
@@ -228,4 +223,18 @@ func (d *DataPlane) List() ([]desired.Frontend, error) {
 	}
 	slices.SortFunc(list, func(a, b desired.Frontend) int { return a.Key.Compare(b.Key) })
 	return list, nil
+}
+
+// requested returns the input of a programmed frontend, except backends.
+func (d *DataPlane) requested(h *programmed) (desired.Frontend, error) {
+	f := entry.Requested(h.value)
+	f.Key = h.key
+	if h.guarded() {
+		g, err := d.guard.Read(h.value.Id)
+		if err != nil {
+			return f, err
+		}
+		f.Allow, f.Deny, f.Limits = g.Allow, g.Deny, g.Limits
+	}
+	return f, nil
 }

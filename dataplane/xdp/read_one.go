@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
-	"github.com/fairlead/fairlead/dataplane/xdp/entry"
+	"github.com/fairlead/fairlead/dataplane/xdp/lookup"
 	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
 )
 
@@ -23,12 +23,12 @@ func (d *DataPlane) Read(k service.Key) (*dataplane.Programmed, error) {
 	if h == nil {
 		return nil, nil
 	}
-	v, err := entry.LookUp(d.kernel.Frontends, d.kernel.PortRanges, k)
+	v, err := lookup.Frontend(d.kernel.Frontends, d.kernel.PortRanges, k)
 	if err != nil || v.Method == bpf.BalancerMethodMETHOD_NONE {
 		return nil, err
 	}
 	p := &dataplane.Programmed{Owned: map[netip.AddrPort]int{}}
-	if p.Frontend, err = d.readProgrammed(k, v, h.members); err != nil {
+	if p.Frontend, err = d.readProgrammed(&programmed{key: k, value: v, members: h.members}); err != nil {
 		return nil, fmt.Errorf("xdp: %s: %w", k, err)
 	}
 	if p.Counters, err = d.countersOf(k, h, map[uint32]dataplane.Counts{}); err != nil {
@@ -45,19 +45,14 @@ func (d *DataPlane) Read(k service.Key) (*dataplane.Programmed, error) {
 }
 
 // readProgrammed returns a frontend with those of its members that the kernel has.
-func (d *DataPlane) readProgrammed(k service.Key, v bpf.BalancerFrontend, ms members) (desired.Frontend, error) {
-	f := entry.Requested(v)
-	f.Key = k
-	if v.Flags&bpf.BalancerFrontendFlagsFRONTEND_GUARDED != 0 {
-		g, err := d.guard.Read(v.Id)
-		if err != nil {
-			return f, err
-		}
-		f.Allow, f.Deny, f.Limits = g.Allow, g.Deny, g.Limits
+func (d *DataPlane) readProgrammed(h *programmed) (desired.Frontend, error) {
+	f, err := d.requested(h)
+	if err != nil {
+		return f, err
 	}
-	for _, m := range ms {
+	for _, m := range h.members {
 		var e bpf.BalancerMember
-		if err := bpf.IgnoreAbsent(d.kernel.Members.Lookup(bpf.BalancerMemberKey{Frontend: v.Id, Server: m.id}, &e)); err != nil {
+		if err := bpf.IgnoreAbsent(d.kernel.Members.Lookup(bpf.BalancerMemberKey{Frontend: h.value.Id, Server: m.id}, &e)); err != nil {
 			return f, fmt.Errorf("read backend %s: %w", m.key.addr, err)
 		}
 		if e.Held != 0 {

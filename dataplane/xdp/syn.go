@@ -6,6 +6,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
+	"github.com/fairlead/fairlead/dataplane/xdp/lookup"
 	"github.com/fairlead/fairlead/dataplane/xdp/synflood"
 )
 
@@ -47,7 +48,7 @@ func (d flooded) Automatic(all []synflood.Frontend) []synflood.Frontend {
 }
 
 func (d flooded) Openings(id uint32) (syns, packets uint64, err error) {
-	total, err := entry.FrontendCounts(d.kernel.FrontendCounts, id)
+	total, err := lookup.FrontendCounts(d.kernel.FrontendCounts, id)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -256,16 +256,23 @@ func (d *DataPlane) layRing(c *change, past ringmap.AddressRing) (err error) {
 	if n := d.memberCount + len(c.fresh); n > int(d.kernel.Members.MaxEntries()) {
 		return errMembers(d.kernel.Members)
 	}
-	q := ringmap.Request{Ring: c.after.ring(), EntryStays: c.entryStays, Past: past}
+	q := d.ringRequest(c)
+	q.Past = past
+	if c.ring, err = d.rings.Lay(q, &d.scratch); err == nil {
+		c.after.value = c.ring.Entry
+	}
+	return err
+}
+
+// ringRequest describes the ring of a change, until it is called again.
+func (d *DataPlane) ringRequest(c *change) ringmap.Request {
+	q := ringmap.Request{Ring: c.after.ring(), EntryStays: c.entryStays}
 	d.ringMembers[0] = c.after.members.appendRing(d.ringMembers[0][:0])
 	if q.Members = d.ringMembers[0]; c.before != nil {
 		d.ringMembers[1] = c.before.members.appendRing(d.ringMembers[1][:0])
 		q.Before = ringmap.Existing{Ring: c.before.ring(), Members: d.ringMembers[1], Made: c.before.ours}
 	}
-	if c.ring, err = d.rings.Lay(q, &d.scratch); err == nil {
-		c.after.value = c.ring.Entry
-	}
-	return err
+	return q
 }
 
 // apply carries out a change.

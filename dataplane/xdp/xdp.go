@@ -65,7 +65,7 @@ type DataPlane struct {
 	servers     serverTable
 	rings       *ringmap.Rings
 	scratch     ringmap.Scratch  // passed to one change at a time
-	ringMembers [2][]ring.Member // memory for layRing
+	ringMembers [2][]ring.Member // memory for ringRequest
 	ranges      alloc.Extents    // of port_ranges
 	uses        uses             // of frontends
 	flows       flowtable.Table

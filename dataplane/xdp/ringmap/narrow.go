@@ -19,8 +19,6 @@ type slots struct {
 	n     int
 }
 
-func (s slots) len() int { return s.n }
-
 func (s slots) narrow() bool { return s.list != nil }
 
 func (s slots) at(i int) uint64 {
@@ -38,25 +36,21 @@ func narrowWords(slots int) int { return (slots + 7) / 8 }
 // follows it.
 func slotsOf(of Ring, words []uint64) slots {
 	n := int(of.Entry.Slots)
-	if !of.narrow() {
-		if len(words) < n {
+	size := n
+	if of.narrow() {
+		if size = narrowWords(n); len(words) < size {
 			return slots{}
 		}
-		return slots{words: words[:n], n: n}
+		last := 0
+		for i := range n {
+			last = max(last, indexAt(words, i))
+		}
+		size += last + 1
 	}
-	size := narrowWords(n)
 	if len(words) < size {
 		return slots{}
 	}
-	s, last := slots{words: words[:size], n: n}, 0
-	for i := range n {
-		last = max(last, indexAt(s.words, i))
-	}
-	if len(words) <= size+last {
-		return slots{}
-	}
-	s.list = words[size : size+last+1]
-	return s
+	return slotsIn(words[:size], n, of.narrow())
 }
 
 // slotsIn returns the slots in the memory of a ring.

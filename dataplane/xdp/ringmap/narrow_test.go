@@ -35,15 +35,15 @@ func TestPack(t *testing.T) {
 		}
 		memory := append(slices.Clone(got), 7, 8, 9)
 		s := slotsOf(Ring{Entry: bpf.BalancerFrontend{Slots: uint32(c.slots), Scheduler: narrowBit}}, memory)
-		if s.memory() != uint32(len(got)) || s.len() != c.slots {
-			t.Fatalf("%d slots: found %d words and %d slots", c.slots, s.memory(), s.len())
+		if s.memory() != uint32(len(got)) || s.n != c.slots {
+			t.Fatalf("%d slots: found %d words and %d slots", c.slots, s.memory(), s.n)
 		}
 		for i, w := range words {
 			if s.at(i) != w {
 				t.Fatalf("%d slots: slot %d is %x, want %x", c.slots, i, s.at(i), w)
 			}
 		}
-		if short := slotsOf(Ring{Entry: bpf.BalancerFrontend{Slots: uint32(c.slots), Scheduler: narrowBit}}, got[:len(got)-1]); short.len() != 0 {
+		if short := slotsOf(Ring{Entry: bpf.BalancerFrontend{Slots: uint32(c.slots), Scheduler: narrowBit}}, got[:len(got)-1]); short.n != 0 {
 			t.Errorf("%d slots: found in too little memory", c.slots)
 		}
 	}

@@ -91,7 +91,7 @@ func (p *Plan) place() error {
 	}
 	to, err := p.rings.take(uint32(len(memory)))
 	if err != nil {
-		p.rings.releaseAll(p.words, p.chained())
+		p.rings.release(slotsIn(p.words, len(p.words), false), p.chained())
 		return err
 	}
 	p.locate(location{to.segment, to.First}, len(p.words), isNarrow)
@@ -132,9 +132,12 @@ func (r *Rings) fits(q *Request, size int) bool {
 	return q.EntryStays && one != nil && one.frontends == 1 && !one.narrow() && one.n == size
 }
 
-// follows reports whether a ring is derived from the one before.
-func (r *Rings) follows(q *Request) bool {
-	return entry.HasHistory(q.Before.Entry) && q.Before.Entry.Slots == q.Entry.RingSize && r.shared.find(q.Before.Ring) != nil
+// derived returns the ring before if the next one is derived from it, else nil.
+func (r *Rings) derived(q *Request) *stored {
+	if !entry.HasHistory(q.Before.Entry) || q.Before.Entry.Slots != q.Entry.RingSize {
+		return nil
+	}
+	return r.shared.find(q.Before.Ring)
 }
 
 // knows reports whether the ring before is complete, and made from the members before.
@@ -177,27 +180,22 @@ func (p *Plan) Commit() {
 // Finish releases what only the ring before used. It rests until Wake.
 func (p *Plan) Finish() {
 	if p.inPlace {
-		p.rings.releaseAll(p.words, p.before.chained())
+		p.rings.release(slotsIn(p.words, len(p.words), false), p.before.chained())
 		return
 	}
-	one, last := p.rings.shared.leave(p.before)
-	if !last {
-		return
+	if one, last := p.rings.shared.leave(p.before); last {
+		p.rings.release(one.slots, one.chained)
+		p.rings.memory.giveBack(one.place)
 	}
-	if one.chained {
-		for i := range one.len() {
-			p.rings.chains.release(chainOf(one.at(i)))
-		}
-	}
-	p.rings.memory.giveBack(one.place)
 }
 
-// releaseAll releases the chains of words.
-func (r *Rings) releaseAll(words []uint64, chained bool) {
-	for _, w := range words {
-		if chained {
-			r.chains.release(chainOf(w))
-		}
+// release releases the chains of slots.
+func (r *Rings) release(s slots, chained bool) {
+	if !chained {
+		return
+	}
+	for i := range s.n {
+		r.chains.release(chainOf(s.at(i)))
 	}
 }
 
@@ -251,10 +249,10 @@ func (r *Rings) previous(q *Request, size int) (slots func(int) ring.Slot, now *
 		}
 		return func(i int) ring.Slot { return numbered(past[i], numbers) }, nil
 	}
-	if !r.follows(q) {
+	before, chained := r.derived(q), q.Before.chained()
+	if before == nil {
 		return nil, nil
 	}
-	before, chained := r.shared.find(q.Before.Ring), q.Before.chained()
 	to := renumbering(q.Before.Members, q.Members)
 	if to == nil {
 		now = before

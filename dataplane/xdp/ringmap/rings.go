@@ -81,7 +81,7 @@ func (r *Rings) Mark(found Ring) bool {
 	}
 	s := slotsOf(found, r.memory.from(found.location()))
 	p := place{found.Entry.Segment, alloc.Extent{First: found.Entry.Slot, N: s.memory()}}
-	if s.len() == 0 || !r.memory.mark(p) {
+	if s.n == 0 || !r.memory.mark(p) {
 		return false
 	}
 	r.shared.add(&stored{place: p, slots: s, from: r.shared.unknown(), chained: found.chained()})
@@ -109,7 +109,7 @@ func (r *Rings) Learn(rings []Ring, server func(netip.AddrPort) ring.ID) error {
 			continue
 		}
 		read[found] = true
-		for i := range found.len() {
+		for i := range found.n {
 			if n := chainOf(found.at(i)); r.chains.learn(n) {
 				named = append(named, n)
 			}
@@ -161,8 +161,7 @@ func (r *Rings) Reserve(rings []Request) error {
 	seen, words := map[origin]bool{}, r.shared.words
 	for i := range rings {
 		q := &rings[i]
-		from, shares := r.origin(q)
-		if shares && q.Entry.Flags&bpf.BalancerFrontendFlagsFRONTEND_STATEFUL == 0 {
+		if from, shares := r.origin(q); shares {
 			if seen[from] {
 				continue
 			}
@@ -217,10 +216,10 @@ func (r *Rings) Owned(of Ring) (slots int, owned map[ring.ID]int) {
 	if one == nil {
 		return 0, owned
 	}
-	for i := range one.len() {
+	for i := range one.n {
 		owned[firstOf(one.at(i))]++
 	}
-	return one.len(), owned
+	return one.n, owned
 }
 
 // Slots returns a ring from the kernel, nil for a scheduler whose next ring does not depend on
@@ -233,7 +232,7 @@ func (r *Rings) Slots(of Ring) []ring.Slot {
 	if one == nil {
 		return []ring.Slot{}
 	}
-	all := make([]ring.Slot, one.len())
+	all := make([]ring.Slot, one.n)
 	for i := range all {
 		all[i] = r.slotOf(one.at(i), of.chained())
 	}

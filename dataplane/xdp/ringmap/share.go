@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 )
 
@@ -88,18 +89,22 @@ func (s *sharing) leave(of Ring) (one *stored, last bool) {
 	return one, true
 }
 
-// origin returns what a request's ring is made from, and whether it may be shared.
-func (r *Rings) origin(q *Request) (from origin, ok bool) {
+// origin returns what a request's ring is made from, and whether it may be that of another
+// request, too. Frontends that track flows have servers of their own.
+func (r *Rings) origin(q *Request) (from origin, shares bool) {
 	if q.Past != nil || !entry.HasHistory(q.Entry) {
 		return r.shared.unknown(), false
 	}
-	before := r.shared.find(q.Before.Ring)
-	if before != nil && r.follows(q) && r.sameContent(q) {
+	before := r.derived(q)
+	if before != nil && r.sameContent(q) {
 		return before.from, true
+	}
+	if q.Entry.Flags&bpf.BalancerFrontendFlagsFRONTEND_STATEFUL != 0 {
+		return r.shared.unknown(), false
 	}
 	h := binary.LittleEndian.AppendUint32(r.shared.input[:0], q.Entry.RingSize)
 	h = append(h, bit(q.chained())|bit(q.Protocol == service.UDP)<<1|bit(r.knows(q))<<2)
-	if before != nil && r.follows(q) {
+	if before != nil {
 		h = append(h, before.from[:]...)
 		h = appendMembers(h, q.Before.Members)
 	}

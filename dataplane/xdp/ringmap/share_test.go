@@ -184,7 +184,7 @@ func checkSharers(t *testing.T, r *Rings, all []sharer, step int) {
 		}
 		seen[one] = true
 		words += one.N
-		for i := range one.len() {
+		for i := range one.n {
 			uses[chainOf(one.at(i))]++
 		}
 	}

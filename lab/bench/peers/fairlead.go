@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -94,18 +93,25 @@ func (s scenario) frontend(i int, survival service.Survival, without int) desire
 
 // The tables that the load balancer's packets read: of VIPs and backends, and of flows.
 var (
-	tablesOfVIPs  = []string{"frontends-2", "frontend_counts", "vip_bits", "rings", "older_owners", "chains", "servers", "server_cpu", "members"}
+	tablesOfVIPs  = []string{"frontends", "frontend_counts", "vip_bits", "rings", "older_owners", "chains", "servers", "server_cpu", "members"}
 	tablesOfFlows = []string{"flows", "flow_data", "flow_back", "connections"}
 )
 
-// pinnedMemory returns the kernel memory of pinned maps, with the maps in them. Maps that
-// do not exist have none.
+// pinnedMemory returns the kernel memory of pinned maps of any version, with the maps in
+// them. Maps that do not exist have none.
 func pinnedMemory(pins string, names []string) (sum uint64, err error) {
+	var paths []string
 	for _, name := range names {
-		m, err := ebpf.LoadPinnedMap(filepath.Join(pins, name), nil)
-		if errors.Is(err, os.ErrNotExist) {
-			continue
+		for _, pattern := range []string{name, name + "-[0-9]*"} { // a layout with a version
+			found, err := filepath.Glob(filepath.Join(pins, pattern))
+			if err != nil {
+				return 0, err
+			}
+			paths = append(paths, found...)
 		}
+	}
+	for _, path := range paths {
+		m, err := ebpf.LoadPinnedMap(path, nil)
 		if err != nil {
 			return 0, err
 		}

@@ -70,16 +70,9 @@ func (a *agent) diffInput(p *reconciler.Preview, problems []problem.Problem, oth
 // everyFlow returns the flows that this agent tracks, and those of others.
 func (a *agent) everyFlow(others []api.Flow) iter.Seq2[dataplane.Flow, error] {
 	return func(yield func(dataplane.Flow, error) bool) {
-		for f, err := range a.plane.EachFlow(dataplane.FlowQuery{}) {
-			if !yield(f, err) {
+		for f, err := range a.eachFlow(dataplane.FlowQuery{}) {
+			if !yield(f.Flow, err) {
 				return
-			}
-		}
-		if a.dsr != nil {
-			for f, err := range a.dsr.EachFlow(dataplane.FlowQuery{}) {
-				if !yield(f, err) {
-					return
-				}
 			}
 		}
 		for _, f := range others {

@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/agent/journal"
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/daemon"
 	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/reconciler"
@@ -29,9 +31,11 @@ type events struct {
 	of      map[string][]string
 	indexed time.Time
 
-	// The flow table when it was last counted, owned by watch.
-	flows   []dataplane.Table
-	counted time.Time
+	// The flow table when it was last counted, and the conflicts of a plan, owned by watch.
+	flows       []dataplane.Table
+	counted     time.Time
+	conflicts   []problem.Problem
+	conflictsOf *plan.Plan
 }
 
 // openEvents opens the journal in the directory with the agent's state.
@@ -99,12 +103,17 @@ func (e *events) watch(ctx context.Context, seen func() journal.Seen) {
 // seen returns what the watch compares.
 func (a *agent) seen() journal.Seen {
 	now := time.Now()
-	s := journal.Seen{Problems: a.statusSource().Lasting(now), Degraded: a.degraded(), Tables: a.tables(now), Loaded: true}
+	s := journal.Seen{Degraded: a.degraded(), Tables: a.tables(now), Loaded: true}
 	switch {
 	case a.loop != nil:
-		s.Loaded = a.loop.View().Loaded
+		v := a.loop.View()
+		if e := a.events; e.conflictsOf != v.Plan {
+			e.conflicts, e.conflictsOf = status.Conflicts(v.Plan.Frontends), v.Plan
+		}
+		s.Loaded = v.Loaded
 	case a.proxy != nil:
 		s.Loaded = a.proxy.loop.View().Loaded
 	}
+	s.Problems = a.statusSource().Lasting(now, a.events.conflicts)
 	return s
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/api"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/dataplane/xdp/capture"
 	"github.com/fairlead/fairlead/internal/limit"
@@ -84,10 +86,8 @@ func (a *agent) answerTrace(s *stream, r *http.Request) error {
 
 // serviceOf returns the Service of a planned frontend, or "".
 func (a *agent) serviceOf(k service.Key) string {
-	for _, f := range a.loop.View().Plan.Frontends {
-		if f.Key == k {
-			return f.Service.ID.String()
-		}
+	if f := a.loop.View().Plan.Find(k); f != nil {
+		return f.Service.ID.String()
 	}
 	return ""
 }
@@ -99,31 +99,40 @@ func (a *agent) answerFlows(s *stream, r *http.Request) error {
 		return err
 	}
 	enc := json.NewEncoder(s)
-	given := 0
-	if a.plane != nil {
-		for f, err := range a.plane.EachFlow(q) {
-			if err == nil {
-				err = enc.Encode(api.Flow{Flow: f, At: "balancer"})
-			}
-			if err != nil {
-				return err
-			}
-			given++
-		}
-	}
-	if a.dsr == nil || q.Limit > 0 && given == q.Limit {
-		return nil
-	}
-	q.Limit = max(0, q.Limit-given)
-	for f, err := range a.dsr.EachFlow(q) {
+	for f, err := range a.eachFlow(q) {
 		if err == nil {
-			err = enc.Encode(api.Flow{Flow: f, At: "dsr"})
+			err = enc.Encode(f)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// eachFlow returns the flows that match a query: of the load balancer first, then of the DSR
+// agent. It ends with the first error.
+func (a *agent) eachFlow(q dataplane.FlowQuery) iter.Seq2[api.Flow, error] {
+	return func(yield func(api.Flow, error) bool) {
+		given := 0
+		if a.plane != nil {
+			for f, err := range a.plane.EachFlow(q) {
+				if !yield(api.Flow{Flow: f, At: "balancer"}, err) || err != nil {
+					return
+				}
+				given++
+			}
+		}
+		if a.dsr == nil || q.Limit > 0 && given == q.Limit {
+			return
+		}
+		q.Limit = max(0, q.Limit-given)
+		for f, err := range a.dsr.EachFlow(q) {
+			if !yield(api.Flow{Flow: f, At: "dsr"}, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 func (a *agent) answerDrops(s *stream, _ *http.Request) error {

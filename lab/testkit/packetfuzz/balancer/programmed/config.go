@@ -46,9 +46,6 @@ type Frontend struct {
 	first, last uint16
 }
 
-// narrow is the bit of an entry's scheduler for a narrow ring (bpf/balancer/maps.h).
-const narrow = 16
-
 // Server is a backend by its ID.
 type Server struct {
 	wire.Endpoint
@@ -107,6 +104,7 @@ type Reader struct {
 	IsGuarded, IsChecked                                     uint32 // flags of a frontend
 	segments                                                 map[uint32][]byte
 	frontends, guards                                        *packetfuzz.Hash
+	narrow                                                   byte // of an entry's scheduler: a narrow ring
 	held                                                     held
 }
 
@@ -126,6 +124,15 @@ func NewReader(o *packetfuzz.Object, live map[string]*ebpf.Map) (r *Reader, err 
 	} {
 		if *l, err = packetfuzz.LayoutOf(o.Spec.Types, name); err != nil {
 			return nil, err
+		}
+	}
+	schedulers, err := packetfuzz.EnumOf(o.Spec.Types, "scheduler")
+	if err != nil {
+		return nil, err
+	}
+	for bit, name := range schedulers {
+		if name == "SCHEDULER_NARROW" {
+			r.narrow = byte(bit)
 		}
 	}
 	flags, err := packetfuzz.EnumOf(o.Spec.Types, "frontend_flags")
@@ -271,7 +278,7 @@ func (r *Reader) describe(m *Frontend) error {
 			return err
 		}
 		at := 8 * U32(m.Entry, l.At("slot"))
-		if m.ring = segment[at:]; m.Entry[l.At("scheduler")]&narrow != 0 {
+		if m.ring = segment[at:]; m.Entry[l.At("scheduler")]&r.narrow != 0 {
 			m.list = segment[at+(m.Slots+7)/8*8:]
 		}
 	}

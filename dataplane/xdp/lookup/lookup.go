@@ -1,4 +1,7 @@
-package entry
+// Package lookup reads single entries of the balancer's maps: a frontend, and the counters of a
+// frontend or a server. Decoding them is up to entry, and reading all of them to dataplane/xdp,
+// whose tests cover both.
+package lookup
 
 import (
 	"fmt"
@@ -8,11 +11,12 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
+	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 )
 
-// LookUp reads the kernel's entry of a key. Its method is none if no frontend has the key.
-func LookUp(frontends, portRanges *ebpf.Map, k service.Key) (v bpf.BalancerFrontend, err error) {
-	if err := bpf.IgnoreAbsent(frontends.Lookup(ToKey(k), &v)); err != nil {
+// Frontend reads the kernel's entry of a key. Its method is none if no frontend has the key.
+func Frontend(frontends, portRanges *ebpf.Map, k service.Key) (v bpf.BalancerFrontend, err error) {
+	if err := bpf.IgnoreAbsent(frontends.Lookup(entry.ToKey(k), &v)); err != nil {
 		return v, fmt.Errorf("xdp: read frontend %s: %w", k, err)
 	}
 	if !k.Range() || k.Whole() {
