@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Transmission: the next hop comes from the kernel's routes and neighbors, queried
- * before anything is rewritten, and for a backend once per kernel clock tick. If they
- * give no immediate answer (an unresolved neighbor, a backend on this host, an
+ * before anything is rewritten. A backend's next hop is cached until the agent sees a
+ * change, and for one clock tick without an agent. If they give no immediate answer (an unresolved neighbor, a backend on this host, an
  * interface that is not ours), the rewritten packet goes up the kernel stack with the
  * MAC addresses and TTL it arrived with.
  */
@@ -87,12 +87,25 @@ static __always_inline enum way find_way(struct xdp_md *ctx, struct departure *d
 	return fib_way(ctx, fib);
 }
 
+/* Until when (bpf_ktime_get_coarse_ns) the agent watches the kernel's routes, neighbors
+ * and devices, and a number that it changes with them, a multiple of 2^16: added to a
+ * backend's generation, which counts in steps of one.
+ */
+volatile __u64 routes_watched SEC(".data.routes") = 0;
+volatile __u32 routes_version SEC(".data.routes") = 0;
+
+/* For how many clock ticks a next hop is cached at most: for changes that the kernel does
+ * not report, such as a path MTU.
+ */
+#define WAY_TICKS 64
+
 /* Queries the kernel for the next hop of a backend and caches the result, except one
  * that may soon improve. It applies to any length, because the MTU is cached too.
  * Returns enum way. Global, so that the verifier checks it once and not per call.
  */
 __noinline int way_ask(struct xdp_md *ctx, const struct server *server, struct server_cpu *c)
 {
+	__u32 version = routes_version; /* before the query */
 	struct bpf_fib_lookup fib = {};
 	enum way way;
 	bool v6;
@@ -108,7 +121,7 @@ __noinline int way_ask(struct xdp_md *ctx, const struct server *server, struct s
 	way = fib_way(ctx, &fib);
 	if (way != WAY_BACK && way != WAY_ACROSS)
 		return way;
-	c->generation = server->generation;
+	c->generation = server->generation + version;
 	c->ingress = ctx->ingress_ifindex;
 	c->ifindex = fib.ifindex;
 	c->mtu = fib.mtu_result;
@@ -121,20 +134,35 @@ __noinline int way_ask(struct xdp_md *ctx, const struct server *server, struct s
 	return way;
 }
 
-/* The cache is never older than one tick (10 ms at most), whether or not an agent
- * runs.
+/* Whether or not an agent runs, the cache is never older than one tick (10 ms at most)
+ * after a change.
  */
+static __always_inline bool way_is_recent(const struct server_cpu *c)
+{
+	__u64 age = bpf_jiffies64() - c->tick;
+
+	return likely(!age) || (age < WAY_TICKS && bpf_ktime_get_coarse_ns() < routes_watched);
+}
+
 static __always_inline bool way_is_kept(struct xdp_md *ctx, const struct choice *ch)
 {
 	const struct server_cpu *c = ch->cpu;
 
-	return c->tick == bpf_jiffies64() && c->generation == ch->server->generation &&
+	return c->generation == ch->server->generation + routes_version && way_is_recent(c) &&
 	       c->ingress == ctx->ingress_ifindex;
 }
 
 static __always_inline enum way way_kept(struct xdp_md *ctx, const struct choice *ch)
 {
 	return ch->cpu->ifindex == ctx->ingress_ifindex ? WAY_BACK : WAY_ACROSS;
+}
+
+/* Queries the kernel, and reports whether the next hop is cached now. */
+static __always_inline bool way_renew(struct xdp_md *ctx, const struct choice *ch)
+{
+	enum way way = way_ask(ctx, ch->server, ch->cpu);
+
+	return way == WAY_BACK || way == WAY_ACROSS;
 }
 
 /* Returns the way to the chosen backend for any packet. way_fits checks its length. */

@@ -279,12 +279,12 @@ struct {
 	__type(value, struct server);
 } servers SEC(".maps");
 
-/* Per-CPU state of a backend, by id: its next hop, as of this clock tick, and
- * counters of sent packets. One cache line.
+/* Per-CPU state of a backend, by id: its next hop, as of a clock tick, and counters of
+ * sent packets. One cache line.
  */
 struct server_cpu {
 	__u64 tick;
-	__u32 generation; /* of the backend */
+	__u32 generation; /* of the backend, plus routes_version (egress.h) */
 	__u32 ingress;	  /* interface index on which the packet arrived; ifindex: egress */
 	__u32 ifindex;
 	__u32 mtu;

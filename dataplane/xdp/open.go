@@ -163,9 +163,9 @@ func (d *DataPlane) Programs() (spec *ebpf.CollectionSpec, pins string, err erro
 	return d.program.Programs()
 }
 
-// Settings returns the map of the settings, by its name, for the same.
+// Settings returns the maps of variables that change, by their names, for the same.
 func (d *DataPlane) Settings() map[string]*ebpf.Map {
-	return map[string]*ebpf.Map{program.SettingsSection: d.program.Settings}
+	return map[string]*ebpf.Map{program.SettingsSection: d.program.Settings, program.RoutesSection: d.program.Routes}
 }
 
 // Chained is that of program.Program.

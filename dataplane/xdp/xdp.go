@@ -50,6 +50,7 @@ type DataPlane struct {
 	settings bpf.BalancerSettings // as the program has them
 	orphans  *fragment.Orphanage  // fragments that wait for their first
 	macs     *device.MACWatch
+	routes   *device.RouteWatch
 	synWatch *synflood.Watch
 
 	guard    guard.Guard
@@ -141,6 +142,9 @@ func (d *DataPlane) open(old *predecessor) error {
 	if d.macs, err = device.WatchMACs(d.config.Interfaces, &d.kernel.BalancerMaps); err != nil {
 		return err
 	}
+	if d.routes, err = device.WatchRoutes(&d.kernel.BalancerVariables); err != nil {
+		return err
+	}
 	if err := d.attachTo(old); err != nil {
 		return err
 	}
@@ -200,10 +204,10 @@ func (d *DataPlane) Close() error { return errors.Join(d.links.Close(), d.letGo(
 // letGo closes the kernel objects.
 func (d *DataPlane) letGo() error {
 	d.macs.Close()
+	d.routes.Close()
 	d.synWatch.Close()
-	d.synWatch = nil
 	d.sweeper.close()
-	d.macs = nil
+	d.macs, d.routes, d.synWatch = nil, nil, nil
 	return errors.Join(d.orphans.Close(), d.bits.close(), d.rings.Close(), d.flows.Close(), d.program.Close())
 }
 

@@ -651,6 +651,8 @@ const (
 	BalancerVarFlowSets        = "flow_sets"
 	BalancerVarFlowYields      = "flow_yields"
 	BalancerVarGuardKey        = "guard_key"
+	BalancerVarRoutesVersion   = "routes_version"
+	BalancerVarRoutesWatched   = "routes_watched"
 	BalancerVarSet             = "set"
 	BalancerVarStoresInOrder   = "stores_in_order"
 	BalancerVarSynSet          = "syn_set"
@@ -774,6 +776,8 @@ type BalancerVariableSpecs struct {
 	FlowSets       *ebpf.VariableSpec `ebpf:"flow_sets"`
 	FlowYields     *ebpf.VariableSpec `ebpf:"flow_yields"`
 	GuardKey       *ebpf.VariableSpec `ebpf:"guard_key"`
+	RoutesVersion  *ebpf.VariableSpec `ebpf:"routes_version"`
+	RoutesWatched  *ebpf.VariableSpec `ebpf:"routes_watched"`
 	Set            *ebpf.VariableSpec `ebpf:"set"`
 	StoresInOrder  *ebpf.VariableSpec `ebpf:"stores_in_order"`
 	SynSet         *ebpf.VariableSpec `ebpf:"syn_set"`
@@ -915,6 +919,8 @@ type BalancerVariables struct {
 	FlowSets       *ebpf.Variable `ebpf:"flow_sets"`
 	FlowYields     *ebpf.Variable `ebpf:"flow_yields"`
 	GuardKey       *ebpf.Variable `ebpf:"guard_key"`
+	RoutesVersion  *ebpf.Variable `ebpf:"routes_version"`
+	RoutesWatched  *ebpf.Variable `ebpf:"routes_watched"`
 	Set            *ebpf.Variable `ebpf:"set"`
 	StoresInOrder  *ebpf.Variable `ebpf:"stores_in_order"`
 	SynSet         *ebpf.Variable `ebpf:"syn_set"`

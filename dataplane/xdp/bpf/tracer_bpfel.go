@@ -145,6 +145,8 @@ const (
 	TracerVarFlowYields          = "flow_yields"
 	TracerVarFragmentWanted      = "fragment_wanted"
 	TracerVarGuardKey            = "guard_key"
+	TracerVarRoutesVersion       = "routes_version"
+	TracerVarRoutesWatched       = "routes_watched"
 	TracerVarSet                 = "set"
 	TracerVarStoresInOrder       = "stores_in_order"
 	TracerVarSynSet              = "syn_set"
@@ -285,6 +287,8 @@ type TracerVariableSpecs struct {
 	FlowYields          *ebpf.VariableSpec `ebpf:"flow_yields"`
 	FragmentWanted      *ebpf.VariableSpec `ebpf:"fragment_wanted"`
 	GuardKey            *ebpf.VariableSpec `ebpf:"guard_key"`
+	RoutesVersion       *ebpf.VariableSpec `ebpf:"routes_version"`
+	RoutesWatched       *ebpf.VariableSpec `ebpf:"routes_watched"`
 	Set                 *ebpf.VariableSpec `ebpf:"set"`
 	StoresInOrder       *ebpf.VariableSpec `ebpf:"stores_in_order"`
 	SynSet              *ebpf.VariableSpec `ebpf:"syn_set"`
@@ -456,6 +460,8 @@ type TracerVariables struct {
 	FlowYields          *ebpf.Variable `ebpf:"flow_yields"`
 	FragmentWanted      *ebpf.Variable `ebpf:"fragment_wanted"`
 	GuardKey            *ebpf.Variable `ebpf:"guard_key"`
+	RoutesVersion       *ebpf.Variable `ebpf:"routes_version"`
+	RoutesWatched       *ebpf.Variable `ebpf:"routes_watched"`
 	Set                 *ebpf.Variable `ebpf:"set"`
 	StoresInOrder       *ebpf.Variable `ebpf:"stores_in_order"`
 	SynSet              *ebpf.Variable `ebpf:"syn_set"`

@@ -53,7 +53,7 @@ func (p *Program) Again(into any, spec *ebpf.CollectionSpec, private ...string) 
 		m.Pinning = ebpf.PinNone
 	}
 	shared := ByName(p.BalancerMaps)
-	shared[SettingsSection], shared[auth.Section] = p.Settings, p.AuthData
+	shared[SettingsSection], shared[RoutesSection], shared[auth.Section] = p.Settings, p.Routes, p.AuthData
 	for _, name := range private {
 		delete(shared, name)
 	}

@@ -9,23 +9,27 @@ import (
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 )
 
-// Objects are the attached program, the generated maps, and the maps of the settings and
-// authentication keys. The table of steps refers to the other programs.
+// Objects are the attached program, the generated maps, and the maps of the settings,
+// routes and authentication keys. The table of steps refers to the other programs.
 type Objects struct {
 	Balancer *ebpf.Program `ebpf:"balancer"`
 	bpf.BalancerMaps
 	bpf.BalancerVariables
 	Settings *ebpf.Map `ebpf:".data.settings"`
+	Routes   *ebpf.Map `ebpf:".data.routes"`
 	AuthData *ebpf.Map `ebpf:".data.auth"`
 }
 
 // Close closes all.
 func (k *Objects) Close() error {
-	return errors.Join(k.Balancer.Close(), k.BalancerMaps.Close(), k.Settings.Close(), k.AuthData.Close())
+	return errors.Join(k.Balancer.Close(), k.BalancerMaps.Close(), k.Settings.Close(), k.Routes.Close(), k.AuthData.Close())
 }
 
-// SettingsSection is the name of the map of the settings.
-const SettingsSection = ".data.settings"
+// Names of maps of variables that the agent changes while the programs run.
+const (
+	SettingsSection = ".data.settings"
+	RoutesSection   = ".data.routes"
+)
 
 // ByName returns the maps of a generated object, by their names in C.
 func ByName(maps any) map[string]*ebpf.Map {
