@@ -131,7 +131,7 @@ static __always_inline int tunnel_common(struct xdp_md *ctx, const struct packet
 					 const struct frontend *f, const struct choice *ch, bool v6)
 {
 	if (unlikely(addr_is_v4_aligned(&ch->server->addr) == v6) || auth_policy ||
-	    !(way_is_kept(ctx, ch) || way_renew(ctx, ch)))
+	    !way_is_kept(ctx, ch))
 		return NOT_COMMON;
 	return tunnel_on(ctx, p->len, p->tos, ch, way_kept(ctx, ch),
 			 f->encapsulation == ENCAPSULATION_GUE, v6, v6);

@@ -131,38 +131,23 @@ __noinline int way_ask(struct xdp_md *ctx, const struct server *server, struct s
 	__builtin_memcpy(c->macs, fib.dmac, ETH_ALEN);
 	__builtin_memcpy(c->macs + ETH_ALEN, fib.smac, ETH_ALEN);
 	c->tick = bpf_jiffies64();
+	if (bpf_ktime_get_coarse_ns() < routes_watched)
+		c->tick += WAY_TICKS;
 	return way;
-}
-
-/* Whether or not an agent runs, the cache is never older than one tick (10 ms at most)
- * after a change.
- */
-static __always_inline bool way_is_recent(const struct server_cpu *c)
-{
-	__u64 age = bpf_jiffies64() - c->tick;
-
-	return likely(!age) || (age < WAY_TICKS && bpf_ktime_get_coarse_ns() < routes_watched);
 }
 
 static __always_inline bool way_is_kept(struct xdp_md *ctx, const struct choice *ch)
 {
 	const struct server_cpu *c = ch->cpu;
 
-	return c->generation == ch->server->generation + routes_version && way_is_recent(c) &&
+	return (__s64)(c->tick - bpf_jiffies64()) >= 0 &&
+	       c->generation == ch->server->generation + routes_version &&
 	       c->ingress == ctx->ingress_ifindex;
 }
 
 static __always_inline enum way way_kept(struct xdp_md *ctx, const struct choice *ch)
 {
 	return ch->cpu->ifindex == ctx->ingress_ifindex ? WAY_BACK : WAY_ACROSS;
-}
-
-/* Queries the kernel, and reports whether the next hop is cached now. */
-static __always_inline bool way_renew(struct xdp_md *ctx, const struct choice *ch)
-{
-	enum way way = way_ask(ctx, ch->server, ch->cpu);
-
-	return way == WAY_BACK || way == WAY_ACROSS;
 }
 
 /* Returns the way to the chosen backend for any packet. way_fits checks its length. */
