@@ -132,13 +132,12 @@ func (d *DataPlane) open(old *predecessor) error {
 	if err := d.readDraining(); err != nil {
 		return err
 	}
+	var err error
 	if !d.program.Missing.Has(features.DropEvents) {
-		var err error
 		if d.orphans, err = fragment.Start(&d.kernel.BalancerMaps, d.kernel.Balancer); err != nil {
 			return err
 		}
 	}
-	var err error
 	if d.macs, err = device.WatchMACs(d.config.Interfaces, &d.kernel.BalancerMaps); err != nil {
 		return err
 	}
