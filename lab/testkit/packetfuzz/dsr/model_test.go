@@ -2,8 +2,10 @@ package dsr
 
 import (
 	"encoding/hex"
+	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
@@ -11,9 +13,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// Only a world's own load balancers are accepted: those of earlier worlds would be until
-// the agent forgets them, at any time.
-func TestSendersOfEarlierWorlds(t *testing.T) {
+func open(t *testing.T) *Target {
+	t.Helper()
 	if _, err := packetfuzz.OneCPU(0); err != nil {
 		t.Fatal(err)
 	}
@@ -21,11 +22,18 @@ func TestSendersOfEarlierWorlds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := target.Close(); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
+	return target
+}
+
+// Only a world's own load balancers are accepted: those of earlier worlds would be until
+// the agent forgets them, at any time.
+func TestSendersOfEarlierWorlds(t *testing.T) {
+	target := open(t)
 	for world := range uint64(8) {
 		if err := target.Enter(world); err != nil {
 			t.Fatal(err)
@@ -33,6 +41,24 @@ func TestSendersOfEarlierWorlds(t *testing.T) {
 		if got := len(target.config.senders); got != len(target.senders) {
 			t.Errorf("world %d: %d load balancers are accepted, not %d", world, got, len(target.senders))
 		}
+	}
+}
+
+// TestDrift changes rows behind the model's back.
+func TestDrift(t *testing.T) {
+	target := open(t)
+	if err := target.Enter(1); err != nil {
+		t.Fatal(err)
+	}
+	if got := target.drift(); got != "" {
+		t.Errorf("after a world begins: %s", got)
+	}
+	for _, e := range target.entries {
+		changeMethod(target.entries, e.Key, service.Tunnel)
+	}
+	_ = target.agent.Set(target.entries)
+	if got := target.drift(); !strings.Contains(got, "the agent has changed") {
+		t.Errorf("with other forwarding modes: %q", got)
 	}
 }
 

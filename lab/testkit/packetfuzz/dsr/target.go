@@ -236,8 +236,8 @@ func (t *Target) judge(frame []byte, h *hook, verdict int32, out []byte) error {
 	t.outcomes[packetfuzz.VerdictName(verdict)]++
 	c := t.object.Control
 	if verdict != want {
-		return packetfuzz.Violated("%s: %s, not %s; counted in this case %v, not %v\n in  %x\n out %x",
-			h.program, packetfuzz.VerdictName(verdict), packetfuzz.VerdictName(want), t.counters.Moved(), m.counters, frame, out)
+		return packetfuzz.Violated("%s: %s, not %s; counted in this case %v, not %v%s\n in  %x\n out %x",
+			h.program, packetfuzz.VerdictName(verdict), packetfuzz.VerdictName(want), t.counters.Moved(), m.counters, t.drift(), frame, out)
 	}
 	if verdict == packetfuzz.ActShot {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -182,6 +183,30 @@ func (t *Target) configureAll() error {
 func (t *Target) configure() error {
 	_ = t.agent.Set(t.entries)
 	return t.reader.read(&t.config, t.entries, t.touched)
+}
+
+// drift describes what the agent has changed since the model read it: a difference is then
+// one of the harness, or of the agent, and not of a program.
+func (t *Target) drift() string {
+	now, vips := config{rows: map[key]*row{}, next: map[key]uint16{}}, map[wire.Addr]bool{}
+	for k := range t.reader.keys {
+		vips[k.vip] = true
+	}
+	if err := t.reader.read(&now, t.entries, vips); err != nil {
+		return "\n the agent's rows cannot be read: " + err.Error()
+	}
+	var text strings.Builder
+	for k := range t.reader.keys {
+		before, after := t.config.rows[k], now.rows[k]
+		if (before == nil) != (after == nil) || before != nil && *before != *after {
+			fmt.Fprintf(&text, "\n the agent has changed row %+v from %+v to %+v", k, before, after)
+		}
+		was, listed := t.config.next[k]
+		if is, still := now.next[k]; still != listed || is != was {
+			fmt.Fprintf(&text, "\n the agent has changed the backend %+v in lists", k)
+		}
+	}
+	return text.String()
 }
 
 func (t *Target) touch(e *dsr.Entry) { t.touched[e.VIP.As16()] = true }
