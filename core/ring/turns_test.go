@@ -37,7 +37,7 @@ func TestWeightedRoundRobin(t *testing.T) {
 }
 
 // ipvs selects servers one at a time, as the kernel's module ip_vs_wrr is described: it
-// walks over the servers again and again, with a current weight that decreases by the
+// walks over the servers repeatedly, with a current weight that decreases by the
 // greatest common divisor on each pass, and takes those with at least this weight.
 type ipvs struct {
 	weights       []uint32
