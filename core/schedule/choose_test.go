@@ -136,6 +136,21 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// Changes of backends do not restart the round, as they do in IPVS: every backend gets
+// flows, even if there is a change before each of them.
+func TestTurnsContinueAfterChanges(t *testing.T) {
+	f := newFarm(t, service.WeightedRoundRobin, weights(1, 1, 1)...)
+	for i := range 60 {
+		f.slots = newFarm(t, f.scheduler, weights(1, 1, uint32(1+i%2))...).slots
+		f.open()
+	}
+	for i, s := range f.servers {
+		if s.Conns < 10 {
+			t.Errorf("server %d has %d of 60 flows", i+1, s.Conns)
+		}
+	}
+}
+
 // Every scheduler fills all backends and then returns none.
 func TestMaxConns(t *testing.T) {
 	for _, scheduler := range service.Schedulers {

@@ -40,3 +40,23 @@ func TestWeightedRoundRobin(t *testing.T) {
 		}
 	}
 }
+
+// A change of a backend makes the kernel begin again at the first one. Our own data planes
+// continue, because otherwise the last backends get no flows while others change.
+func TestChangesRestartTurns(t *testing.T) {
+	w := newWorld(t, service.NAT)
+	w.serve(8080)
+	f := frontend(service.NAT, service.WeightedRoundRobin, vip4, 80, 8080)
+	f.Protocol = service.UDP
+	var got string
+	for i := range 2 * servers {
+		f.Backends[servers-1].MaxConns = uint32(100 + i)
+		w.upsert(f)
+		name, err := w.ask(uint16(20000+i), netip.AddrPortFrom(vip4, 80))
+		must(t, err)
+		got += name
+	}
+	if want := strings.Repeat("s1", 2*servers); got != want {
+		t.Errorf("the kernel selects %s, want %s", got, want)
+	}
+}
