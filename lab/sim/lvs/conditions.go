@@ -58,7 +58,7 @@ func (s Setup) load() string {
 	if s.Load == Odd {
 		return fmt.Sprintf("a request after %g or %g ms at random, with 3 replies to each odd one", s.Every*500, s.Every*1000)
 	}
-	return fmt.Sprintf("a request each %g ms", s.Every*1000)
+	return fmt.Sprintf("a request every %g ms", s.Every*1000)
 }
 
 // special returns the conditions that few setups have.

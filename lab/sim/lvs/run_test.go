@@ -93,13 +93,13 @@ func TestEachRunIsMadeOnce(t *testing.T) {
 func TestConditions(t *testing.T) {
 	for name, want := range map[string][]string{
 		"fig41": {
-			"NAT: topology 2, LAN of 1000 Mbit/s, dsr-nat, rr, 1 server, 10 to 120 clients, a request each 1 ms, queues of 100 packets, 2 seconds",
-			"TUN: topology 2, LAN of 1000 Mbit/s, tunnel, rr, 1 server, 10 to 120 clients, a request each 1 ms, queues of 50 packets, 2 seconds",
-			"DR: topology 2, LAN of 1000 Mbit/s, dr, rr, 1 server, 10 to 120 clients, a request each 1 ms, queues of 50 packets, 2 seconds",
+			"NAT: topology 2, LAN of 1000 Mbit/s, dsr-nat, rr, 1 server, 10 to 120 clients, a request every 1 ms, queues of 100 packets, 2 seconds",
+			"TUN: topology 2, LAN of 1000 Mbit/s, tunnel, rr, 1 server, 10 to 120 clients, a request every 1 ms, queues of 50 packets, 2 seconds",
+			"DR: topology 2, LAN of 1000 Mbit/s, dr, rr, 1 server, 10 to 120 clients, a request every 1 ms, queues of 50 packets, 2 seconds",
 		},
 		"fig42": {
-			"RR, server 1, RR, server 2: topology 1, LAN of 1000 Mbit/s, dsr-nat, rr, 2 servers, 100 clients, a request each 1 ms, queues of 10,000 (load balancer), 50 and 150 packets, weights 1 and 3, each request a new connection, 5 seconds",
-			"WRR, server 1, WRR, server 2: topology 1, LAN of 1000 Mbit/s, dsr-nat, wrr, 2 servers, 100 clients, a request each 1 ms, queues of 10,000 (load balancer), 50 and 150 packets, weights 1 and 3, each request a new connection, 5 seconds",
+			"RR, server 1, RR, server 2: topology 1, LAN of 1000 Mbit/s, dsr-nat, rr, 2 servers, 100 clients, a request every 1 ms, queues of 10,000 (load balancer), 50 and 150 packets, weights 1 and 3, each request a new connection, 5 seconds",
+			"WRR, server 1, WRR, server 2: topology 1, LAN of 1000 Mbit/s, dsr-nat, wrr, 2 servers, 100 clients, a request every 1 ms, queues of 10,000 (load balancer), 50 and 150 packets, weights 1 and 3, each request a new connection, 5 seconds",
 		},
 	} {
 		if got := named(t, name)[0].conditions(); !slices.Equal(got, want) {
