@@ -25,23 +25,24 @@ func Members(members []Member) []Slot {
 func RoundRobin(members []Member) []Slot { return Members(members) }
 
 // WeightedRoundRobin returns the slots that the scheduler wrr uses one after the other,
-// and p2c at random: as many of every member as its weight, spread evenly.
+// and p2c at random: as many of every member as its weight. The order is that of IPVS:
+// first a pass over the members with the highest weight, then passes over more and more
+// members, each down to a lower weight.
 func WeightedRoundRobin(members []Member) []Slot {
 	members = taking(members)
 	reduce(members)
 	type turn struct {
 		member int
-		// The position of the turn in the round is number/weight.
-		number, weight uint64
+		level  uint32 // the lowest weight of the members in the pass
 	}
 	var turns []turn
 	for i, m := range members {
-		for n := range uint64(m.Weight) {
-			turns = append(turns, turn{i, 2*n + 1, 2 * uint64(m.Weight)})
+		for level := m.Weight; level > 0; level-- {
+			turns = append(turns, turn{i, level})
 		}
 	}
 	slices.SortFunc(turns, func(a, b turn) int {
-		return cmp.Or(cmp.Compare(a.number*b.weight, b.number*a.weight), cmp.Compare(a.member, b.member))
+		return cmp.Or(cmp.Compare(b.level, a.level), cmp.Compare(a.member, b.member))
 	})
 	slots := make([]Slot, len(turns))
 	for i, t := range turns {

@@ -1,7 +1,6 @@
 package ring
 
 import (
-	"math/rand/v2"
 	"slices"
 	"testing"
 )
@@ -22,9 +21,9 @@ func TestWeightedRoundRobin(t *testing.T) {
 		{[]uint32{0, 0}, nil},
 		{[]uint32{7}, []ID{1}},
 		{[]uint32{6, 0, 6}, []ID{1, 3}},
-		{[]uint32{1, 2}, []ID{2, 1, 2}},
-		{[]uint32{4, 8, 2}, []ID{2, 1, 2, 3, 2, 1, 2}},
-		{[]uint32{5, 1, 1}, []ID{1, 1, 1, 2, 3, 1, 1}},
+		{[]uint32{1, 3}, []ID{2, 2, 1, 2}}, // from ns-2's IPVS
+		{[]uint32{4, 8, 2}, []ID{2, 2, 1, 2, 1, 2, 3}},
+		{[]uint32{5, 1, 1}, []ID{1, 1, 1, 1, 1, 2, 3}},
 	} {
 		ms := members(len(c.weights))
 		for i := range ms {
@@ -37,31 +36,64 @@ func TestWeightedRoundRobin(t *testing.T) {
 	}
 }
 
-// Whatever the weights, every member gets its share of a round and of each part of it,
-// within two turns.
-func TestTurnsAreSpreadEvenly(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 9))
-	for range 200 {
-		ms := members(1 + rng.IntN(8))
-		total := 0.0
-		for i := range ms {
-			ms[i].Weight = 1 + rng.Uint32N(40)
-			total += float64(ms[i].Weight)
-		}
-		slots := WeightedRoundRobin(ms)
-		for _, m := range ms {
-			got := 0.0
-			for i, s := range slots {
-				if s.First == m.ID {
-					got++
-				}
-				want := float64(m.Weight) / total * float64(i+1)
-				if got < want-2 || got > want+2 {
-					t.Fatalf("%v: after %d turns member %d had %.0f of them, want %.1f", ms, i+1, m.ID, got, want)
-				}
+// ipvs selects servers one at a time, as the kernel's module ip_vs_wrr is described: it
+// walks over the servers repeatedly, with a current weight that decreases by the
+// greatest common divisor on each pass, and takes those with at least this weight.
+type ipvs struct {
+	weights       []uint32
+	at            int
+	current, most uint32
+	divisor       uint32
+}
+
+func newIPVS(weights []uint32) *ipvs {
+	s := &ipvs{weights: weights, at: -1, most: slices.Max(weights)}
+	for s.divisor = s.most; slices.ContainsFunc(weights, func(w uint32) bool { return w%s.divisor != 0 }); {
+		s.divisor--
+	}
+	s.current = s.most
+	return s
+}
+
+func (s *ipvs) next() ID {
+	for {
+		if s.at++; s.at == len(s.weights) {
+			s.at = 0
+			if s.current -= s.divisor; s.current == 0 {
+				s.current = s.most
 			}
 		}
+		if s.weights[s.at] >= s.current {
+			return ID(s.at + 1)
+		}
 	}
+}
+
+// FuzzWeightedRoundRobin compares two rounds with IPVS's selections.
+func FuzzWeightedRoundRobin(f *testing.F) {
+	f.Add([]byte{1, 3})
+	f.Add([]byte{0, 20, 10, 0, 30, 255})
+	f.Fuzz(func(t *testing.T, weights []byte) {
+		ms := members(min(len(weights), 15))
+		all := make([]uint32, len(ms))
+		for i := range ms {
+			all[i] = uint32(weights[i])
+			ms[i].Weight = all[i]
+		}
+		slots := ids(WeightedRoundRobin(ms))
+		if len(slots) == 0 {
+			if slices.ContainsFunc(all, func(w uint32) bool { return w > 0 }) {
+				t.Fatalf("weights %v: no slots", all)
+			}
+			return
+		}
+		reference := newIPVS(all)
+		for i := range 2 * len(slots) {
+			if got, want := slots[i%len(slots)], reference.next(); got != want {
+				t.Fatalf("weights %v: turn %d is %d, want %d: %v", all, i, got, want, slots)
+			}
+		}
+	})
 }
 
 func TestTurnsAreBounded(t *testing.T) {

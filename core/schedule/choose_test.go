@@ -123,7 +123,7 @@ func TestTurns(t *testing.T) {
 		{service.RoundRobin, nil, []ring.ID{0, 0}},
 		{service.RoundRobin, weights(1, 5, 0, 1), []ring.ID{1, 2, 4, 1, 2, 4}},
 		{service.RoundRobin, []Server{{1, 0, 0, 0}, {1, 3, 3, 0}, {1, 0, 1, 0}}, []ring.ID{1, 3, 1, 1, 1}},
-		{service.WeightedRoundRobin, weights(4, 8, 2), []ring.ID{2, 1, 2, 3, 2, 1, 2, 2, 1}},
+		{service.WeightedRoundRobin, weights(4, 8, 2), []ring.ID{2, 2, 1, 2, 1, 2, 3, 2, 2}},
 	} {
 		f := newFarm(t, c.scheduler, c.servers...)
 		var got []ring.ID
@@ -132,6 +132,21 @@ func TestTurns(t *testing.T) {
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s of %+v: %v, want %v", c.scheduler, c.servers, got, c.want)
+		}
+	}
+}
+
+// Changes of backends do not restart the round, as they do in IPVS: every backend gets
+// flows, even if there is a change before each of them.
+func TestTurnsContinueAfterChanges(t *testing.T) {
+	f := newFarm(t, service.WeightedRoundRobin, weights(1, 1, 1)...)
+	for i := range 60 {
+		f.slots = newFarm(t, f.scheduler, weights(1, 1, uint32(1+i%2))...).slots
+		f.open()
+	}
+	for i, s := range f.servers {
+		if s.Conns < 10 {
+			t.Errorf("server %d has %d of 60 flows", i+1, s.Conns)
 		}
 	}
 }

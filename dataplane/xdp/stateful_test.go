@@ -295,6 +295,22 @@ func TestSchedulersSpread(t *testing.T) {
 	}
 }
 
+// The program takes the turns of wrr in the order of IPVS.
+func TestWeightedRoundRobin(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	f := stateful(service.WeightedRoundRobin, 2)
+	f.Backends[1].Weight = 3
+	upsert(t, d, f)
+	var got []byte
+	for _, a := range opened(t, n, d, vips[false], 8) {
+		got = append(got, '0'+a.As4()[3])
+	}
+	if string(got) != "22122212" {
+		t.Errorf("flows go to %s, want 22122212", got)
+	}
+}
+
 // A client's flows go to one backend until the affinity times out or the backend accepts
 // no more.
 func TestAffinity(t *testing.T) {

@@ -22,8 +22,9 @@ type Series struct {
 	Name string
 	// Aside is set if claims use the curve, but the figure does not show it.
 	Aside bool
-	of    Measure
+	of    func(*Result) float64 // of each point
 	at    []point
+	by    Measure // of each second of time
 	time  *Setup
 }
 
@@ -34,15 +35,20 @@ type point struct {
 
 // over returns the curve of a setup over offered rates.
 func over(name string, s Setup, rates []int, of Measure) Series {
+	return along(name, rates, s.offered, func(r *Result) float64 { return r.mean(of) })
+}
+
+// along returns the curve of a setup for each x.
+func along(name string, xs []int, setup func(x int) Setup, of func(*Result) float64) Series {
 	c := Series{Name: name, of: of}
-	for _, r := range rates {
-		c.at = append(c.at, point{float64(r), s.offered(r)})
+	for _, x := range xs {
+		c.at = append(c.at, point{float64(x), setup(x)})
 	}
 	return c
 }
 
 // overTime returns the curve of a setup over its seconds.
-func overTime(name string, s Setup, of Measure) Series { return Series{Name: name, of: of, time: &s} }
+func overTime(name string, s Setup, by Measure) Series { return Series{Name: name, by: by, time: &s} }
 
 // aside removes a curve from the drawing of the figure.
 func (c Series) aside() Series {
@@ -53,12 +59,17 @@ func (c Series) aside() Series {
 // setups returns the setups that a figure needs.
 func (f *Figure) setups() (all []Setup) {
 	for _, c := range f.Series {
-		if c.time != nil {
-			all = append(all, *c.time)
-		}
-		for _, p := range c.at {
-			all = append(all, p.setup)
-		}
+		all = append(all, c.setups()...)
+	}
+	return all
+}
+
+func (c Series) setups() (all []Setup) {
+	if c.time != nil {
+		return []Setup{*c.time}
+	}
+	for _, p := range c.at {
+		all = append(all, p.setup)
 	}
 	return all
 }
@@ -70,11 +81,11 @@ type XY struct{ X, Y float64 }
 func (c Series) draw(result func(Setup) *Result) (curve []XY) {
 	if c.time != nil {
 		for i, s := range result(*c.time).Seconds {
-			curve = append(curve, XY{float64(i + 1), c.of(s)})
+			curve = append(curve, XY{float64(i + 1), c.by(s)})
 		}
 	}
 	for _, p := range c.at {
-		curve = append(curve, XY{p.x, result(p.setup).mean(c.of)})
+		curve = append(curve, XY{p.x, c.of(result(p.setup))})
 	}
 	return curve
 }

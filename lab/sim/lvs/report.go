@@ -22,6 +22,8 @@ type Outcome struct {
 	Findings []verdict.Finding `json:"findings"`
 	Curves   []verdict.Curve   `json:"curves"`
 	Remarks  []string          `json:"remarks,omitempty"`
+	// Conditions are the parameters of the runs.
+	Conditions []string `json:"conditions,omitempty"`
 }
 
 func report(figures []Figure, o Options, results map[job]*Result) *Report {
@@ -43,18 +45,18 @@ func report(figures []Figure, o Options, results map[job]*Result) *Report {
 // draw returns the curves of a seed, or nil if a run is missing.
 func (f *Figure) draw(results map[job]*Result, seed uint32) (curves Curves) {
 	for _, s := range f.setups() {
-		if results[job{s, seed}] == nil {
+		if results[s.job(seed)] == nil {
 			return nil
 		}
 	}
 	for _, c := range f.Series {
-		curves = append(curves, c.draw(func(s Setup) *Result { return results[job{s, seed}] }))
+		curves = append(curves, c.draw(func(s Setup) *Result { return results[s.job(seed)] }))
 	}
 	return curves
 }
 
 func (f *Figure) outcome(seeds []Curves) Outcome {
-	o := Outcome{Figure: f.Name, Title: f.Title, X: f.X, Y: f.Y, Verdict: verdict.Unsettled, Seeds: len(seeds), Remarks: f.Remarks,
+	o := Outcome{Figure: f.Name, Title: f.Title, X: f.X, Y: f.Y, Verdict: verdict.Unsettled, Seeds: len(seeds), Remarks: f.Remarks, Conditions: f.conditions(),
 		Findings: []verdict.Finding{}, Curves: []verdict.Curve{}}
 	if len(seeds) == 0 {
 		return o

@@ -11,9 +11,8 @@ import (
 	"sync/atomic"
 )
 
-// Figures returns all figures of the paper that show a result, and our own variants,
-// which are named after the figure that they vary and follow it. Fig. 24 is missing: its
-// caption is that of Fig. 23, and the text does not mention it.
+// Figures returns the numbers in the text of the paper, all of its figures that show a
+// result, and variants, which are named after the figure that they vary and follow it.
 func Figures() []Figure {
 	all := slices.Concat(figures100(), figures1000(), figuresSchedulers(), figuresHierarchy())
 	slices.SortFunc(all, func(a, b Figure) int { return cmp.Or(cmp.Compare(a.number(), b.number()), cmp.Compare(a.Name, b.Name)) })
@@ -42,6 +41,14 @@ type job struct {
 	seed  uint32
 }
 
+// job returns the run of a setup for a seed.
+func (s Setup) job(seed uint32) job {
+	if s.Seed > 0 {
+		seed = s.Seed
+	}
+	return job{s, seed}
+}
+
 // jobs returns every run that figures need, once. All runs of one seed come before those
 // of the next, so that an interrupted run has complete seeds.
 func jobs(figures []Figure, seeds int) (all []job) {
@@ -49,7 +56,7 @@ func jobs(figures []Figure, seeds int) (all []job) {
 	for seed := range uint32(seeds) {
 		for _, f := range figures {
 			for _, s := range f.setups() {
-				if j := (job{s, seed + 1}); !seen[j] {
+				if j := s.job(seed + 1); !seen[j] {
 					seen[j] = true
 					all = append(all, j)
 				}

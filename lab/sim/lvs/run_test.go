@@ -11,13 +11,14 @@ import (
 )
 
 func TestEveryFigureIsThere(t *testing.T) {
-	var want []string
+	variants := map[int][]string{8: {"-queues"}, 25: {"-finite"}, 27: {"-direct"}, 29: {"-queues"}, 44: {"-1000m"}, 45: {"-1000m"}}
+	want := []string{"text-200-servers", "text-first-loss", "text-round-trip"}
 	for n := 8; n <= 45; n++ {
-		if n != 21 && n != 24 && n != 26 { // drawings, and one without a result
+		if n != 21 && n != 26 { // drawings
 			want = append(want, fmt.Sprint("fig", n))
 		}
-		if n == 25 {
-			want = append(want, "fig25-finite") // our own variant
+		for _, v := range variants[n] {
+			want = append(want, fmt.Sprint("fig", n, v))
 		}
 	}
 	var got []string
@@ -62,6 +63,9 @@ func TestClaimsLookAtPointsThatAreThere(t *testing.T) {
 		if f.Seeds != 2 || len(f.Curves) == 0 {
 			t.Errorf("%s has %d seeds and %d curves", f.Figure, f.Seeds, len(f.Curves))
 		}
+		if len(f.Conditions) == 0 {
+			t.Errorf("%s does not say what was run", f.Figure)
+		}
 		if f.Verdict == verdict.DoesNot {
 			wrong++
 		}
@@ -81,6 +85,38 @@ func TestEachRunIsMadeOnce(t *testing.T) {
 		seen[j] = true
 		if i > 0 && j.seed < all[i-1].seed {
 			t.Fatalf("seed %d after seed %d", j.seed, all[i-1].seed)
+		}
+	}
+}
+
+// TestConditions checks what the report says of runs that share or differ in parameters.
+func TestConditions(t *testing.T) {
+	for name, want := range map[string][]string{
+		"fig41": {
+			"NAT: topology 2, LAN of 1000 Mbit/s, dsr-nat, rr, 1 server, 10 to 120 clients, a request every 1 ms, queues of 100 packets, 2 seconds",
+			"TUN: topology 2, LAN of 1000 Mbit/s, tunnel, rr, 1 server, 10 to 120 clients, a request every 1 ms, queues of 50 packets, 2 seconds",
+			"DR: topology 2, LAN of 1000 Mbit/s, dr, rr, 1 server, 10 to 120 clients, a request every 1 ms, queues of 50 packets, 2 seconds",
+		},
+		"fig42": {
+			"RR, server 1, RR, server 2: topology 1, LAN of 1000 Mbit/s, dsr-nat, rr, 2 servers, 100 clients, a request every 1 ms, queues of 10,000 (load balancer), 50 and 150 packets, weights 1 and 3, each request a new connection, 5 seconds",
+			"WRR, server 1, WRR, server 2: topology 1, LAN of 1000 Mbit/s, dsr-nat, wrr, 2 servers, 100 clients, a request every 1 ms, queues of 10,000 (load balancer), 50 and 150 packets, weights 1 and 3, each request a new connection, 5 seconds",
+		},
+	} {
+		if got := named(t, name)[0].conditions(); !slices.Equal(got, want) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// TestPaperDigits runs the numbers of the paper's text, which agree to the microsecond.
+func TestPaperDigits(t *testing.T) {
+	for _, f := range named(t, "text-200-servers", "text-first-loss", "text-round-trip") {
+		r, err := Run(t.Context(), []Figure{f}, Options{Clock: Compat, Seeds: 1, Workers: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Figures[0]; got.Verdict != verdict.Holds {
+			t.Errorf("%s: %s: %+v", f.Name, got.Verdict, got.Findings)
 		}
 	}
 }
@@ -134,7 +170,7 @@ func TestAnInterruptedRunKeepsWhatItHas(t *testing.T) {
 // TestHierarchyHasTwoLevels checks that each load balancer spreads requests evenly over
 // its servers.
 func TestHierarchyHasTwoLevels(t *testing.T) {
-	s := levels(throughput)[0].at[0].setup.offered(2000) // one client, so that nothing collides
+	s := levels(stated, throughput)[0].at[0].setup.offered(2000) // one client, so that nothing collides
 	s.PerPacket, s.Seconds = true, 1
 	r, err := s.Run(context.Background(), Compat, 1)
 	if err != nil {

@@ -7,7 +7,10 @@ import (
 
 // figuresSchedulers returns the figures that compare schedulers over time.
 func figuresSchedulers() []Figure {
-	return []Figure{fig23(), fig25(), fig25Finite(), fig42(), fig43(), fig44(), fig45()}
+	return []Figure{
+		fig23(), fig24(), fig25(), fig25Finite(), fig42(), fig43(),
+		fig44("fig44", slow), fig44("fig44-1000m", fast), fig45("fig45", slow), fig45("fig45-1000m", fast),
+	}
 }
 
 const second = "seconds"
@@ -22,15 +25,26 @@ func weighted(s service.Scheduler) Setup {
 // millisecond, so that a request exactly at the millisecond belongs to a new one and
 // rounding does not matter.
 func least(s service.Scheduler) Setup {
-	return Setup{Topology: Shared, LAN: Mega100, Method: service.DSRNAT, Scheduler: s, Servers: 2, Clients: 1, Every: 0.001,
+	return Setup{Topology: Shared, LAN: Mega100, Method: service.DSRNAT, Scheduler: s, Servers: 2, Clients: 1, Queue: stated, Every: 0.001,
 		Load: Odd, PerPacket: true, Timeout: 0.001 - 1e-9, Seconds: 10}
+}
+
+// onFast is the same with a LAN of 1000 Mbit/s, as the captions say.
+func onFast(s service.Scheduler) Setup {
+	setup := least(s)
+	setup.LAN = Mega1000
+	return setup
+}
+
+var schedulerNames = map[service.Scheduler]string{
+	service.RoundRobin: "RR", service.WeightedRoundRobin: "WRR", service.LeastConn: "LC", service.WeightedLeastConn: "WLC",
 }
 
 // compare returns the curves of two schedulers, and of each server if there are several
 // measures.
 func compare(of func(service.Scheduler) Setup, schedulers []service.Scheduler, measures ...Measure) (all []Series) {
 	for _, s := range schedulers {
-		name := map[service.Scheduler]string{service.RoundRobin: "RR", service.WeightedRoundRobin: "WRR", service.LeastConn: "LC"}[s]
+		name := schedulerNames[s]
 		for i, m := range measures {
 			label := name
 			if len(measures) > 1 {
@@ -74,17 +88,29 @@ func fig23() Figure {
 	}
 }
 
+// fig24 has what the text says of Fig. 24, on the LAN of its caption.
+func fig24() Figure {
+	return Figure{
+		Name: "fig24", Title: "Throughput, RR and LC, 1000M LAN", X: second, Y: "replies a second", Series: compare(onFast, rrAndLC, throughput),
+		Remarks: []string{"the caption repeats that of Fig. 23, RR and WRR, 1000M; the text introduces the figure with LC's advantage over RR, and then describes the load of Fig. 25"},
+		Claims: []Claim{verdict.AtLeast("LC is superior to RR: least LC by RR of all seconds", 1.005, func(c Curves) float64 { return leastRatio(c, 1, 0) }).
+			Because(lineFull)},
+	}
+}
+
+// lineFull explains why LC gains nothing in Figs. 24 and 25.
+const lineFull = "the client's line carries 2,500 packets a second and is full with both: none can be better. A server that one of them overloads would be needed: see fig25-finite"
+
 func fig25() Figure {
 	all := compare(least, rrAndLC, throughput)
 	for _, c := range compare(least, rrAndLC, sentBy(0), sentBy(1)) {
 		c.Name += ", sent"
 		all = append(all, c.aside())
 	}
-	const full = "the client's line carries 2,500 packets a second and is full with both: none can be better. A server that one of them overloads would be needed: see fig25-finite"
 	return Figure{
 		Name: "fig25", Title: "Throughput, RR and LC, 100M LAN", X: second, Y: "replies a second", Series: all,
 		Claims: []Claim{
-			verdict.AtLeast("LC is better at all times: least LC by RR of all seconds", 1.005, func(c Curves) float64 { return leastRatio(c, 1, 0) }).Because(full),
+			verdict.AtLeast("LC is better at all times: least LC by RR of all seconds", 1.005, func(c Curves) float64 { return leastRatio(c, 1, 0) }).Because(lineFull),
 			verdict.Between("ns-2: RR fills the client's line, 2,500 replies a second within 1 %", 2475, 2525, func(c Curves) float64 { return mean(c.where(0, 0, 1e9)) }),
 			verdict.Between("ns-2: LC does, too", 2475, 2525, func(c Curves) float64 { return mean(c.where(1, 0, 1e9)) }),
 			verdict.Between("RR gives all requests for three replies to one server, which sends 3 of 4 replies", 0.745, 0.755,
@@ -143,11 +169,22 @@ func fig43() Figure {
 	}
 }
 
-func fig44() Figure {
+const captions = "the paper's captions of Figs. 44 and 45 say 1000M, its text 100M: both are run"
+
+// megabits returns the setups on a LAN of this rate, and its name.
+func megabits(mega int) (of func(service.Scheduler) Setup, name string) {
+	if mega == fast {
+		return onFast, "1000M"
+	}
+	return least, "100M"
+}
+
+func fig44(name string, mega int) Figure {
+	of, lan := megabits(mega)
 	return Figure{
-		Name: "fig44", Title: "Receiving rate on the real servers, RR and LC, 100M LAN", X: second, Y: perSecond,
-		Series:  compare(least, rrAndLC, receivedBy(0), receivedBy(1)),
-		Remarks: []string{"the paper's caption says 1000M, its text 100M"},
+		Name: name, Title: "Receiving rate on the real servers, RR and LC, " + lan + " LAN", X: second, Y: perSecond,
+		Series:  compare(of, rrAndLC, receivedBy(0), receivedBy(1)),
+		Remarks: []string{captions},
 		Claims: []Claim{
 			verdict.Between("RR splits the requests equally", 0.49, 0.51, func(c Curves) float64 { return share(c, 0) }),
 			verdict.Between("ns-2: LC splits them 68 to 32", 0.66, 0.70, func(c Curves) float64 { return max(share(c, 2), 1-share(c, 2)) }),
@@ -155,11 +192,12 @@ func fig44() Figure {
 	}
 }
 
-func fig45() Figure {
+func fig45(name string, mega int) Figure {
+	of, lan := megabits(mega)
 	return Figure{
-		Name: "fig45", Title: "Loss rate on the real servers, RR and LC, 100M LAN", X: second, Y: perSecond,
-		Series:  compare(least, rrAndLC, lostBy(0), lostBy(1)),
-		Remarks: []string{"the paper's caption says 1000M, its text 100M"},
+		Name: name, Title: "Loss rate on the real servers, RR and LC, " + lan + " LAN", X: second, Y: perSecond,
+		Series:  compare(of, rrAndLC, lostBy(0), lostBy(1)),
+		Remarks: []string{captions},
 		Claims: []Claim{verdict.AtMost("ns-2: no server loses a packet", 0, func(c Curves) float64 {
 			all := 0.0
 			for i := range c {

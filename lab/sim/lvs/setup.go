@@ -26,6 +26,8 @@ const (
 	// Hierarchy has a second load balancer among the servers. Five of the eight servers
 	// are behind it, on a separate LAN.
 	Hierarchy
+	// HierarchyDirect is Hierarchy with lines from servers to clients, as in Direct.
+	HierarchyDirect
 )
 
 // Load determines when clients send requests, and for how much.
@@ -64,6 +66,8 @@ type Setup struct {
 	Clients   int
 	Every     float64 // seconds between two requests of a client
 	Load      Load
+	// Queue is the limit of each queue of the LAN, in packets; 0 means 100.
+	Queue int
 	// Uneven sets weights 1 and 3 and queues of 50 and 150 packets for two servers, and a
 	// queue of 10,000 for the load balancer.
 	Uneven bool
@@ -75,6 +79,9 @@ type Setup struct {
 	// limit and no delay.
 	Serving float64
 	Seconds int // number of measured seconds
+	// Seed is the only seed that the setup is run with; 0 means any. That of ns-2, and of
+	// the paper, is 1.
+	Seed uint32
 }
 
 // offered sets the number of clients for a total rate in requests per second.
@@ -132,7 +139,7 @@ func (n *site[T]) build(s Setup) error {
 		n.servers = append(n.servers, n.Server(sim.Server{Name: fmt.Sprint("server ", i+1), Speed: s.Serving, Queue: waiting}))
 	}
 	var err error
-	if s.Topology == Hierarchy {
+	if s.Topology == Hierarchy || s.Topology == HierarchyDirect {
 		err = n.hierarchy(s)
 	} else {
 		n.balancer, err = n.farm("balancer", s, n.servers)
@@ -152,8 +159,8 @@ func (n *site[T]) build(s Setup) error {
 		id := n.Client(c)
 		n.clients = append(n.clients, id)
 		n.Link(id, n.balancer, rate, delay, 0)
-		if s.Topology == Direct {
-			for _, server := range n.servers {
+		if s.Topology == Direct || s.Topology == HierarchyDirect {
+			for _, server := range n.servers[:s.Servers] {
 				n.Link(server, id, lineRate, delay, 0)
 			}
 		}
@@ -166,7 +173,7 @@ func (n *site[T]) farm(name string, s Setup, servers []sim.Node) (sim.Node, erro
 	var weighted []sim.Weighted
 	var others []sim.Attached
 	for i, server := range servers {
-		w, a := sim.Weighted{Node: server}, sim.Attached{Node: server}
+		w, a := sim.Weighted{Node: server}, sim.Attached{Node: server, Queue: s.Queue}
 		if s.Uneven {
 			w.Weight, a.Queue = uint32(1+2*i), 50+100*i
 		}
@@ -178,7 +185,7 @@ func (n *site[T]) farm(name string, s Setup, servers []sim.Node) (sim.Node, erro
 	if err != nil {
 		return 0, err
 	}
-	at := sim.Attached{Node: id}
+	at := sim.Attached{Node: id, Queue: s.Queue}
 	if s.Uneven {
 		at.Queue = 10000
 	}

@@ -21,7 +21,7 @@ func report() *Report {
 		Clock: lvs.Compat, Seeds: 20, Interrupted: true,
 		Figures: []lvs.Outcome{
 			{
-				Figure: "fig8", Title: "Throughput & more", Verdict: verdict.Holds, Seeds: 20,
+				Figure: "fig8", Title: "Throughput & more", Verdict: verdict.Holds, Seeds: 20, Conditions: []string{"NAT: queues of 100 packets"},
 				Findings: []verdict.Finding{{Text: "the peak", Wanted: "1 to 3", Verdict: verdict.Holds, Found: &mean}},
 				Curves:   []verdict.Curve{{Name: "NAT", Points: []verdict.Point{{X: 1000, Estimate: mean}, {X: 2000, Estimate: mean}}}},
 			},
@@ -54,7 +54,7 @@ func TestWrite(t *testing.T) {
 		return b
 	}
 	html := string(read(filepath.Base(path)))
-	for _, want := range []string{"<svg", "Throughput &amp; more", "2 (1 to 3)", "Interrupted", `class="interrupted"`, "How deep is best?", "servers 1e&#43;05"} {
+	for _, want := range []string{"<svg", "Throughput &amp; more", "2 (1 to 3)", "Interrupted", `class="interrupted"`, "How deep is best?", "servers 1e&#43;05", "NAT: queues of 100 packets"} {
 		if !strings.Contains(html, want) {
 			t.Errorf("the page lacks %s", want)
 		}

@@ -43,9 +43,6 @@ func So[T any](text string, of func(T) bool) Claim[T] {
 	})
 }
 
-// ByModel is a claim that the model itself implies, with the reason.
-func ByModel[T any](text, why string) Claim[T] { return Claim[T]{Text: text, Why: why, known: true} }
-
 // Unknowable is a claim that cannot be checked, with the reason.
 func Unknowable[T any](text, why string) Claim[T] { return Claim[T]{Text: text, Why: why} }
 

@@ -63,9 +63,6 @@ func Mean(all []float64) Estimate {
 func (c Claim[T]) Judge(seeds []T) Finding {
 	f := Finding{Text: c.Text, Wanted: c.wanted(), Verdict: Unknown, Reason: c.Why}
 	if c.of == nil {
-		if c.known {
-			f.Verdict, f.Wanted = Holds, ""
-		}
 		return f
 	}
 	all := make([]float64, len(seeds))

@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/verdict"
 )
 
-func TestSameOnAnyMachine(t *testing.T) { beyondtest.Same(t, Experiment(), 0xceb7c45a40ae846e) }
+func TestSameOnAnyMachine(t *testing.T) { beyondtest.Same(t, Experiment(), 0xedd07453afa41d7) }
 
 // Claims that need long runs or many load balancers are not checked here.
 func TestVerdicts(t *testing.T) {
