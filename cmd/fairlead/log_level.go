@@ -22,7 +22,7 @@ func newLogLevelCommand() *cobra.Command {
 		Short: "Show or change the log level of a running daemon",
 		Long: `Change the least level of the lines that a running agent, router, reflector or VDN
 agent logs: debug, info, warn or error. Without a level, print the current one. The
-level that the daemon was started with applies again after --for, or after a restart.`,
+previous level applies again after --for, and that of --log-level after a restart.`,
 		Example: `  fairlead log-level
   fairlead log-level debug --for 10m
   fairlead log-level info --socket /run/fairlead/router.sock`,
@@ -32,7 +32,7 @@ level that the daemon was started with applies again after --for, or after a res
 		RunE:              l.run,
 	}
 	query.SocketFlag(cmd.Flags(), &l.Socket)
-	cmd.Flags().DurationVar(&l.duration, "for", 0, "`DURATION` after which the previous level applies again; 0 keeps the new one")
+	cmd.Flags().DurationVar(&l.duration, "for", 0, "time after which the previous level applies again; 0 keeps the new one")
 	return cmd
 }
 

@@ -120,7 +120,7 @@ func (l *Log) state() State {
 	return s
 }
 
-// SetLevel changes the level: for a while, or for good if the duration is 0.
+// SetLevel changes the level: for a while, or permanently if the duration is 0.
 func (l *Log) SetLevel(level slog.Level, duration time.Duration) State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,7 +160,9 @@ type handler struct {
 }
 
 // Enabled implements slog.Handler.
-func (h handler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.log.level.Level() }
+func (h handler) Enabled(_ context.Context, level slog.Level) bool {
+	return level >= h.log.level.Level()
+}
 
 // Handle implements slog.Handler.
 func (h handler) Handle(ctx context.Context, r slog.Record) error {

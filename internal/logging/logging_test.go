@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -155,6 +158,21 @@ func TestLevel(t *testing.T) {
 		time.Sleep(time.Hour)
 		at(slog.LevelError)
 	})
+}
+
+// docs/logs.md lists all keys, sorted, with their meanings.
+func TestKeysAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/logs.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "| key | value |\n|---|---|\n"
+	for _, key := range slices.Sorted(maps.Keys(Keys)) {
+		want += "| `" + key + "` | " + Keys[key] + " |\n"
+	}
+	if !strings.HasSuffix(string(page), want) {
+		t.Errorf("docs/logs.md must end with:\n%s", want)
+	}
 }
 
 func TestServe(t *testing.T) {
