@@ -302,6 +302,7 @@ func (g *gatherer) state(f *plan.Frontend, backends []Backend) (plan.State, stri
 func (g *gatherer) backend(b plan.Backend) (out Backend, wasUp bool) {
 	out = Backend{
 		Address: b.Addr, Name: b.Name, Node: b.Node, Weight: b.Weight, Draining: b.Draining(), Health: b.Health.String(),
+		Quarantine: quarantineOf(b.Quarantine),
 	}
 	if b.Target.Check.Kind == service.CheckNone || g.Probed == nil {
 		out.Health = "unchecked"
