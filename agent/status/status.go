@@ -31,6 +31,8 @@ type Status struct {
 	Node string `json:"node"`
 	// Role is "balancer", "dsr", "balancer, dsr", "reflector" or "router".
 	Role string `json:"role"`
+	// ManifestDir is the folder of manifests that the agent reads; empty with a cluster.
+	ManifestDir string `json:"manifestDir,omitempty"`
 	// Started is when the process started.
 	Started time.Time `json:"started"`
 	// Time is when the status was gathered. Ages in tables are relative to it.

@@ -5,6 +5,7 @@
 package drain
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -22,6 +23,24 @@ import (
 type Command struct {
 	query.Query
 	wait time.Duration
+	// backend is set to drain a backend instead of the node, and service limits that.
+	backend, service, reason string
+	force                    bool
+}
+
+// BackendFlags adds the flags that select a backend.
+func (d *Command) BackendFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&d.backend, "backend", "", "`ADDR[:PORT]` of a backend, instead of this load balancer")
+	f.StringVar(&d.service, "service", "", "with --backend: only in the Service `NAMESPACE/NAME` (default: in all)")
+	_ = cmd.RegisterFlagCompletionFunc("service", d.Complete(query.ServiceNames)) // fails only for a flag that does not exist
+}
+
+// OrderFlags adds the flags of fairlead drain --backend.
+func (d *Command) OrderFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&d.reason, "reason", "", "with --backend: `TEXT` that status and events show")
+	f.BoolVar(&d.force, "force", false, "with --backend: even if it is the last one that takes new flows of a Service")
 }
 
 // Flags adds the flags of the command; wait is the usage of --wait.
@@ -34,6 +53,12 @@ func (d *Command) Flags(cmd *cobra.Command, wait string) {
 func (d *Command) Run(cmd *cobra.Command, drain bool) error {
 	if d.wait < 0 {
 		return config.Invalid(fmt.Errorf("--wait: %s is negative", d.wait))
+	}
+	if d.backend != "" {
+		return d.runBackend(cmd, drain)
+	}
+	if d.service != "" || d.reason != "" || d.force {
+		return config.Invalid(errors.New("--service, --reason and --force are for --backend"))
 	}
 	body, err := d.Do(cmd.Context(), http.MethodPost, api.DrainPath, url.Values{"undo": {fmt.Sprint(!drain)}}, nil)
 	if err != nil {
