@@ -97,6 +97,9 @@ var All = []Metric{
 		count.emit(emit)
 	}},
 	{"fairlead_drained_backends", "Backends of frontends that operators drain (fairlead drain --backend).", nil, false, func(s *status.Status, emit emit) {
+		if s.DataPlane == nil {
+			return
+		}
 		n := 0
 		for _, svc := range s.Services {
 			for _, f := range svc.Frontends {
