@@ -30,8 +30,8 @@ func (qs quarantines) find(id service.ID, b service.Backend) *service.Quarantine
 }
 
 // drain returns the backends of a Service, with weight 0 for those in quarantine: the same
-// slice if there are none. All load balancers compute the same, because what is drained and
-// since when is part of the order.
+// slice if no order applies. All load balancers compute the same, because the order has the
+// time at which the drain began.
 func (qs quarantines) drain(id service.ID, backends []service.Backend) []service.Backend {
 	if len(qs) == 0 {
 		return backends

@@ -36,7 +36,7 @@ func NewQuarantine(backend, of string) (q service.Quarantine, err error) {
 	}
 	if of != "" {
 		if err := q.Service.UnmarshalText([]byte(of)); err != nil {
-			return q, fmt.Errorf("Service %w", err)
+			return q, fmt.Errorf("--service: %w", err)
 		}
 		q.Name += "." + q.Service.Namespace + "." + q.Service.Name
 	}
@@ -58,15 +58,6 @@ func quarantine(q service.Quarantine) *v1alpha1.Quarantine {
 
 // QuarantineManifest returns a Quarantine as YAML.
 func QuarantineManifest(q service.Quarantine) ([]byte, error) { return yaml.Marshal(quarantine(q)) }
-
-// ReadQuarantine parses what QuarantineManifest returns, or the same as JSON.
-func ReadQuarantine(text []byte) (service.Quarantine, error) {
-	q := &v1alpha1.Quarantine{}
-	if err := yaml.Unmarshal(text, q); err != nil {
-		return service.Quarantine{}, err
-	}
-	return ParseQuarantine(q)
-}
 
 // ReadQuarantines parses a list of the API, without the invalid ones.
 func ReadQuarantines(text []byte) ([]service.Quarantine, error) {
