@@ -198,7 +198,7 @@ func (l *Loop) enter(next plan.Stage, now time.Time) {
 	case plan.Serving:
 		d.flows = 0
 		if was != "" {
-			l.Log.Info("drain ended: no reason to drain is left", "after", now.Sub(d.began).Round(time.Millisecond))
+			l.Log.Info("drain ended: no reason to drain is left", "took", now.Sub(d.began).Round(time.Millisecond))
 		}
 	case plan.Deferred:
 		l.Log.Warn("drain deferred: this is the last active load balancer", "reason", reasons)
@@ -206,7 +206,7 @@ func (l *Loop) enter(next plan.Stage, now time.Time) {
 		if len(l.withdrawing) > 0 {
 			l.Log.Warn("not all withdrawals are confirmed", "routes", len(l.withdrawing), "reason", blocked(l.withdrawing).String())
 		}
-		l.Log.Info("drained", "reason", reasons, "flows", d.flows, "after", now.Sub(d.began).Round(time.Millisecond))
+		l.Log.Info("drained", "reason", reasons, "flows", d.flows, "took", now.Sub(d.began).Round(time.Millisecond))
 	default:
 		l.Log.Info("draining", "stage", next, "reason", reasons, "flows", d.flows)
 	}

@@ -91,6 +91,25 @@ func (l *Loop) recordState(was plan.State, f *plan.Frontend) {
 	})
 }
 
+// recordQuarantines records which backends operators drain, and no longer drain, from one
+// plan to the next. An order that applied at the start was recorded before.
+func (l *Loop) recordQuarantines(before, now *plan.Plan) {
+	if l.Events == nil || before == now || !l.view.Load().Loaded {
+		return
+	}
+	was, is := before.InQuarantine(), now.InQuarantine()
+	record := func(of event.Type, in, notIn map[service.Quarantine][]string, cause string) {
+		for _, q := range slices.SortedFunc(maps.Keys(in), func(a, b service.Quarantine) int { return strings.Compare(a.Name, b.Name) }) {
+			if notIn[q] == nil {
+				object := event.Object{Kind: "Backend", Name: q.Addr.String()}
+				l.Events.Record(event.Event{Type: of, Object: object, Field: q.Where(), Cause: cause + q.Why(), Services: in[q]})
+			}
+		}
+	}
+	record(event.BackendUndrained, was, is, "was ")
+	record(event.BackendDrained, is, was, "")
+}
+
 // recordRejected records that the data plane does not support a frontend.
 func (l *Loop) recordRejected(k service.Key, err error) {
 	l.Events.Record(event.Event{Type: event.FrontendRejected, Object: l.serviceObject(k), Field: k.String(), Cause: err.Error()})

@@ -328,7 +328,7 @@ func (l *Loop) nextPass(due time.Duration, failures map[string]error) time.Durat
 			l.Log.Error("more failures while applying the plan, see the status", "calls", len(failures)-i)
 			break
 		}
-		l.Log.Error("failed to apply the plan, will retry", "what", what, "error", failures[what], "in", due)
+		l.Log.Error("failed to apply the plan, will retry", "what", what, "error", failures[what], "retryIn", due)
 	}
 	return due
 }

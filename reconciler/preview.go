@@ -45,7 +45,7 @@ func (l *Loop) preview(s *source.Snapshot) *Preview {
 
 // input returns what the plan of a snapshot depends on.
 func (l *Loop) input(s *source.Snapshot, node plan.Node) plan.Input {
-	in := plan.Input{Services: s.Services, Health: l.health, Held: l.holds, Node: node, Nodes: l.nodes(s)}
+	in := plan.Input{Services: s.Services, Health: l.health, Held: l.holds, Node: node, Nodes: l.nodes(s), Quarantines: s.Quarantines}
 	if a := s.Advertisements; a != nil {
 		in.Announce = a.Offers
 	}

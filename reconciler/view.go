@@ -100,7 +100,7 @@ func (l *Loop) publish(p *plan.Plan, s *source.Snapshot, failures map[string]err
 		}
 	}
 	v := &View{
-		Plan: p, Problems: slices.Concat(s.Problems, l.unnamed(s, p)), Stale: s.Stale, Failures: failures, Failed: l.failures, Loaded: true, Waits: l.waits(p, failures),
+		Plan: p, Problems: slices.Concat(s.Problems, l.unnamed(s, p), unusedQuarantines(s, p)), Stale: s.Stale, Failures: failures, Failed: l.failures, Loaded: true, Waits: l.waits(p, failures),
 		Held: maps.Clone(l.held), Refused: refused, Announced: maps.Clone(l.since),
 		Withdrawing: l.withdrawing, Leaving: make(map[service.Key]Leaving, len(l.leaving)),
 	}
@@ -109,6 +109,7 @@ func (l *Loop) publish(p *plan.Plan, s *source.Snapshot, failures map[string]err
 	}
 	l.recordFailures(failures)
 	l.recordStates(l.view.Load().Plan, p)
+	l.recordQuarantines(l.view.Load().Plan, p)
 	if d := &l.drain; len(d.why) > 0 {
 		v.Drain = d.shown()
 	}

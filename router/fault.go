@@ -42,7 +42,7 @@ func (t *Table) settle(tried map[netip.Prefix]error, now time.Time) {
 
 func (t *Table) logFault(p netip.Prefix, since time.Time, err error, now time.Time) {
 	if err == nil {
-		t.c.Log.Info("route updated after a failure", "prefix", p, "after", now.Sub(since).Round(time.Millisecond))
+		t.c.Log.Info("route updated after a failure", "prefix", p, "took", now.Sub(since).Round(time.Millisecond))
 		return
 	}
 	t.c.Log.Warn("failed to update a route, will retry", "prefix", p, slog.Any("error", err))

@@ -50,6 +50,8 @@ type Snapshot struct {
 	// Advertisements select what this node advertises of the Services; nil: everything. If
 	// unchanged between two snapshots, it is the same pointer in both.
 	Advertisements Advertisements
+	// Quarantines are the backends that operators drain, sorted by name.
+	Quarantines []service.Quarantine
 	// Problems are what was rejected; the version before a rejected change is still among
 	// Services.
 	Problems []problem.Problem
@@ -69,7 +71,7 @@ type Advertisements interface {
 func (s Snapshot) Equal(o Snapshot) bool {
 	return slices.Equal(s.Services, o.Services) && slices.Equal(s.Problems, o.Problems) && slices.Equal(s.Draining, o.Draining) &&
 		slices.Equal(s.Balancers, o.Balancers) && slices.Equal(s.Senders, o.Senders) && (s.Senders == nil) == (o.Senders == nil) &&
-		maps.Equal(s.Names, o.Names) && slices.Equal(s.Stale, o.Stale) &&
+		maps.Equal(s.Names, o.Names) && slices.Equal(s.Quarantines, o.Quarantines) && slices.Equal(s.Stale, o.Stale) &&
 		s.Advertisements == o.Advertisements && slices.Equal(s.Drain, o.Drain) && s.Last == o.Last
 }
 

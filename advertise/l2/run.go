@@ -61,7 +61,7 @@ func (a *Announcer) look(now time.Time) {
 	for _, l := range a.links {
 		if l.look(a.received) {
 			changed = true
-			a.Log.Info("layer 2: interface", "name", l.name, "mac", l.mac, "running", l.running)
+			a.Log.Info("layer 2: interface", "interface", l.name, "mac", l.mac, "running", l.running)
 		}
 		if l.index != 0 {
 			macs = append(macs, l.mac)

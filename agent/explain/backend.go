@@ -146,6 +146,8 @@ func selected(s status.Status, u used) Step {
 		step.Programmed += ", serving for " + status.Age(u.Detail.ServingSince, s.Time)
 	}
 	switch {
+	case u.Quarantine != nil:
+		step.Reason, step.Hint = u.Quarantine.Why()+": it keeps its flows and gets no new ones", hintBackendUndrain
 	case u.Weight == 0:
 		step.Reason, step.Hint = "weight 0 or terminating: it keeps its flows and gets no new ones", hints[string(plan.Draining)]
 	case u.InService && u.ProgrammedWeight == u.Weight:

@@ -4,13 +4,14 @@ import "github.com/fairlead/fairlead/core/plan"
 
 // Hints about steps whatever their state.
 const (
-	hintManifest = "correct the field; until then, the last valid version, if any, stays in use"
-	hintAddress  = "kubectl describe service shows why no address is assigned; in a folder, set the annotation fairlead.io/addresses"
-	hintBackend  = "fairlead explain backend ADDR shows the health check and the path to it"
-	hintHealth   = "check the backend, firewalls, and the annotations fairlead.io/health-check-path and -port"
-	hintPath     = "run ip route get for the backend's address on this node"
-	hintUndrain  = "end the drain of this node: fairlead undrain, or kubectl uncordon"
-	hintPeers    = "fairlead get peers shows the sessions and their last errors"
+	hintManifest       = "correct the field; until then, the last valid version, if any, stays in use"
+	hintAddress        = "kubectl describe service shows why no address is assigned; in a folder, set the annotation fairlead.io/addresses"
+	hintBackend        = "fairlead explain backend ADDR shows the health check and the path to it"
+	hintHealth         = "check the backend, firewalls, and the annotations fairlead.io/health-check-path and -port"
+	hintPath           = "run ip route get for the backend's address on this node"
+	hintUndrain        = "end the drain of this node: fairlead undrain, or kubectl uncordon"
+	hintBackendUndrain = "end the drain of the backend: fairlead undrain --backend ADDR"
+	hintPeers          = "fairlead get peers shows the sessions and their last errors"
 )
 
 // ruleHint is what to do about a rule that prevents a route.

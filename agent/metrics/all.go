@@ -96,6 +96,22 @@ var All = []Metric{
 		}
 		count.emit(emit)
 	}},
+	{"fairlead_drained_backends", "Backends of frontends that operators drain (fairlead drain --backend).", nil, false, func(s *status.Status, emit emit) {
+		if s.DataPlane == nil {
+			return
+		}
+		n := 0
+		for _, svc := range s.Services {
+			for _, f := range svc.Frontends {
+				for _, b := range f.Backends {
+					if b.Quarantine != nil {
+						n++
+					}
+				}
+			}
+		}
+		emit(float64(n))
+	}},
 	ofServices("fairlead_service_packets_total", "Packets to the backends of a Service.", func(f *status.Frontend) uint64 { return f.Counts.Packets }),
 	ofServices("fairlead_service_bytes_total", "Bytes of these packets, as received from clients.", func(f *status.Frontend) uint64 { return f.Counts.Bytes }),
 	ofServices("fairlead_service_flows_total", "New flows of a Service.", func(f *status.Frontend) uint64 { return f.Counts.Flows }),

@@ -29,6 +29,8 @@ import (
 // without peers.
 type Agent struct {
 	Version, Kernel, Node, Role string
+	// ManifestDir is the absolute path of the folder of manifests, or empty.
+	ManifestDir string
 
 	Started time.Time
 	// View is nil if only a service proxy runs. Source then returns the rejected input;
@@ -99,7 +101,7 @@ func (a Agent) Gather(now time.Time) Status {
 		g.view = a.View()
 	}
 	s := Status{
-		Version: a.Version, Kernel: a.Kernel, Node: a.Node, Role: a.Role, Started: a.Started, Time: now,
+		Version: a.Version, Kernel: a.Kernel, Node: a.Node, Role: a.Role, Started: a.Started, Time: now, ManifestDir: a.ManifestDir,
 		Problems: slices.Clone(g.view.Problems), FailedCalls: g.view.Failed, Stale: g.view.Stale,
 	}
 	if a.Lacks != nil {
@@ -302,6 +304,7 @@ func (g *gatherer) state(f *plan.Frontend, backends []Backend) (plan.State, stri
 func (g *gatherer) backend(b plan.Backend) (out Backend, wasUp bool) {
 	out = Backend{
 		Address: b.Addr, Name: b.Name, Node: b.Node, Weight: b.Weight, Draining: b.Draining(), Health: b.Health.String(),
+		Quarantine: quarantineOf(b.Quarantine),
 	}
 	if b.Target.Check.Kind == service.CheckNone || g.Probed == nil {
 		out.Health = "unchecked"

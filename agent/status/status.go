@@ -31,6 +31,8 @@ type Status struct {
 	Node string `json:"node"`
 	// Role is "balancer", "dsr", "balancer, dsr", "reflector" or "router".
 	Role string `json:"role"`
+	// ManifestDir is the folder of manifests that the agent reads; empty with a cluster.
+	ManifestDir string `json:"manifestDir,omitempty"`
 	// Started is when the process started.
 	Started time.Time `json:"started"`
 	// Time is when the status was gathered. Ages in tables are relative to it.
@@ -203,6 +205,8 @@ type Backend struct {
 	InService bool `json:"inService"`
 	// ProgrammedWeight is the weight in the data plane.
 	ProgrammedWeight uint32 `json:"programmedWeight"`
+	// Quarantine is present while an operator drains the backend.
+	Quarantine *Quarantine `json:"quarantine,omitempty"`
 	// Draining means that the backend keeps its flows and gets no new ones. It describes
 	// the programmed state or, if not programmed, the desired state.
 	Draining bool `json:"draining"`

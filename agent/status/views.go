@@ -51,6 +51,9 @@ func (v overview) table(t *table) {
 		t.fact("services", number(len(v.Services)))
 		t.fact("frontends", v.frontendStates())
 		t.fact("backends", v.backendHealth())
+		if drained := v.quarantines(); len(drained) > 0 {
+			t.list("drained", len(drained), drained, "fairlead get backends")
+		}
 		if floods := v.synFloods(); len(floods) > 0 {
 			t.fact("SYN floods", fmt.Sprintf("protection is active, frontends: %d", len(floods)))
 			for _, f := range floods {
@@ -300,7 +303,7 @@ func (v backends) table(t *table) {
 		if t.wide {
 			head = append(head, "PACKETS", "BYTES")
 		}
-		head = append(head, "LAST ERROR")
+		head = append(head, "REASON")
 	}
 	if v.status.DSRAgent != nil {
 		head = append(head, "TRACKED", "LOCAL")
@@ -317,7 +320,7 @@ func (v backends) table(t *table) {
 			if t.wide {
 				row = append(row, fmt.Sprint(b.Counts.Packets), size(b.Counts.Bytes))
 			}
-			row = append(row, b.LastError)
+			row = append(row, b.reason())
 		}
 		if v.status.DSRAgent != nil {
 			row = append(row, b.Local.words()...)

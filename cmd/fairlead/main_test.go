@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/cmd/internal/cli"
 	"github.com/fairlead/fairlead/cmd/internal/clitest"
+	"github.com/fairlead/fairlead/internal/logging"
 	"github.com/fairlead/fairlead/vdn/access"
 	"github.com/fairlead/fairlead/vdn/server"
 	"github.com/fairlead/fairlead/vdn/store"
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) {
 // controller there, and "failed COMMAND..." and "usage COMMAND..." require exit codes 1
 // and 2.
 func TestScripts(t *testing.T) {
+	slog.SetDefault(logging.New(os.Stderr).Logger()) // as in the daemons that the scripts query
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
 		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",

@@ -20,6 +20,7 @@ connection.`)
 		newVDNCommand(),
 		newDrainCommand(),
 		newUndrainCommand(),
+		newLogLevelCommand(),
 		newCleanupCommand(),
 		newStatusCommand(),
 		newGetCommand(),

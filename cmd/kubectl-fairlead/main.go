@@ -32,18 +32,28 @@ func newCommand() *cobra.Command {
 		Long: `Run a query command of fairlead (status, get, explain, drops, trace) on the agents of
 all nodes in parallel, through the API server, and print one table with a column
 NODE. Flags of the plugin come before the command. It needs permission to list pods
-and to create pods/exec in the agents' namespace.`,
+and to create pods/exec in the agents' namespace.
+
+drain --backend and undrain --backend apply to all nodes: they create and delete a
+Quarantine. They need permission to list endpointslices, and to list, create and
+delete quarantines.`,
 		Example: `  kubectl fairlead status
   kubectl fairlead get services -n default
   kubectl fairlead explain service default/web
   kubectl fairlead --node worker-1 get flows --vip 10.1.1.1
-  kubectl fairlead get backends -o json`,
+  kubectl fairlead get backends -o json
+  kubectl fairlead drain --backend 172.16.1.10 --reason "disk errors"`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl fairlead"},
 		Version:       version.String(),
 		Args:          cobra.MinimumNArgs(1),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if drainsBackend(args) {
+				drain := newDrainCommand(c, args)
+				drain.SetOut(cmd.OutOrStdout())
+				return drain.ExecuteContext(cmd.Context())
+			}
 			return kubectl.Run(cmd.Context(), c, args, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}

@@ -17,6 +17,8 @@ const (
 	BFDDown              Type = "BFDDown"
 	BackendHealthy       Type = "BackendHealthy"
 	BackendUnhealthy     Type = "BackendUnhealthy"
+	BackendDrained       Type = "BackendDrained"
+	BackendUndrained     Type = "BackendUndrained"
 	FrontendStateChanged Type = "FrontendStateChanged"
 	FrontendRejected     Type = "FrontendRejected"
 	RouteAdvertised      Type = "RouteAdvertised"
@@ -68,6 +70,8 @@ var Types = []Description{
 	{BFDDown, "BGPPeer", Warning, "", "BFD lost the peer, which ends the BGP session"},
 	{BackendHealthy, "Backend", Normal, "Probe", "the backend passes its health checks"},
 	{BackendUnhealthy, "Backend", Warning, "Probe", "the backend fails its health checks; the cause is the error of the last one"},
+	{BackendDrained, "Backend", Normal, "Drain", "an operator drains the backend: it gets no new flows ([drain](../drain.md#drain-a-backend)); the cause names who and why"},
+	{BackendUndrained, "Backend", Normal, "Drain", "the backend takes new flows again, or no longer exists"},
 	{FrontendStateChanged, "Service", Normal, "Program", "the state of a frontend changed; a Warning if it is no longer `active`"},
 	{FrontendRejected, "Service", Warning, "Program", "the data plane does not support a frontend"},
 	{RouteAdvertised, "Route", Normal, "", "the load balancer advertises the route"},

@@ -61,7 +61,9 @@ type Input struct {
 	// without offers, the reason. If it is nil, all VIPs are advertised, under the
 	// prefixes that Services specify themselves.
 	Announce func(*service.Service, netip.Addr) ([]route.Offer, string)
-	Node     Node
+	// Quarantines are the backends that operators drain.
+	Quarantines []service.Quarantine
+	Node        Node
 	// Nodes maps addresses that no Service may have to their owners: "balancer lb2".
 	// Traffic to these nodes would be lost.
 	Nodes map[netip.Addr]string
@@ -118,6 +120,8 @@ type Backend struct {
 	service.Backend
 	Target health.Target
 	Health health.State
+	// Quarantine is why an operator drains it, or nil.
+	Quarantine *service.Quarantine
 }
 
 // Route is a route to advertise once its frontends are programmed.
@@ -195,10 +199,11 @@ func Build(in Input) *Plan {
 		n += len(s.Frontends)
 	}
 	p.Frontends = make([]Frontend, 0, n)
+	drains := quarantinesOf(in.Quarantines)
 	for _, s := range in.Services {
 		t := targetsOf(s)
 		for i := range s.Frontends {
-			p.Frontends = append(p.Frontends, decide(in, s, t, &s.Frontends[i]))
+			p.Frontends = append(p.Frontends, decide(in, drains, s, t, &s.Frontends[i]))
 		}
 	}
 	p.refuseConflicts(in)
@@ -244,15 +249,16 @@ func (p *Plan) collectTargets() {
 }
 
 // decide returns the decision on one frontend, without regard to conflicts.
-func decide(in Input, s *service.Service, t targets, sf *service.Frontend) Frontend {
+func decide(in Input, drains quarantines, s *service.Service, t targets, sf *service.Frontend) Frontend {
 	f := Frontend{Service: s, Key: sf.Key, PortName: sf.PortName, kind: sf.Kind, Backends: make([]Backend, len(sf.Backends))}
+	backends := drains.drain(s.ID, sf.Backends)
 	known := true
-	for i, b := range sf.Backends {
+	for i, b := range backends {
 		target, state := t.of(sf, b), health.Up
 		if target.Check.Kind != service.CheckNone {
 			state = in.Health(target)
 		}
-		f.Backends[i] = Backend{b, target, state}
+		f.Backends[i] = Backend{b, target, state, drains.find(s.ID, b)}
 		known = known && state != health.Unknown
 	}
 	if why := in.Node.dedicatedElsewhere(s); why != "" {
@@ -274,7 +280,7 @@ func decide(in Input, s *service.Service, t targets, sf *service.Frontend) Front
 	}
 	f.countHealthy(in, held)
 	var used []service.Backend
-	used, f.State, f.Reason = choose(s, &f, sf.Backends, held)
+	used, f.State, f.Reason = choose(s, &f, backends, held)
 	if f.State == NoEndpoints && sf.NoBackends != "" {
 		f.Reason = sf.NoBackends
 	}
@@ -399,7 +405,7 @@ func choose(s *service.Service, f *Frontend, all []service.Backend, held map[net
 	case serving > 0:
 		return good.list(), Active, ""
 	case active == 0 && up > 0:
-		return good.list(), Draining, fmt.Sprintf("all %d backends have weight 0 or are terminating: open connections continue, new ones are dropped; set a weight above 0 (fairlead.io/weights)", len(f.Backends))
+		return good.list(), Draining, f.drainingReason()
 	case s.Panic:
 		return all, Panic, fmt.Sprintf("none of %d backends passes its %s health check: all stay in service", len(f.Backends), s.Health.Kind)
 	}

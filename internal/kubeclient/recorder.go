@@ -132,7 +132,7 @@ func (r *Recorder) post(ctx context.Context, e Event) {
 		}
 		var answer apierrors.APIStatus
 		if errors.As(err, &answer) { // another attempt would be rejected too
-			r.log.Warn("failed to create an Event", "about", e.About.Name, "reason", e.Reason, "note", e.Note, "error", err)
+			r.log.Warn("failed to create an Event", "object", e.About.Name, "reason", e.Reason, "note", e.Note, "error", err)
 			return
 		}
 		sleep.For(ctx, eventPause)

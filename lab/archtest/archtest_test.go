@@ -161,6 +161,7 @@ func TestFaultsAreFound(t *testing.T) {
 		"huge/e.go":                 "package huge\n" + long(599, "// more"),
 		"huge/f.go":                 "package huge\n" + long(9, "// more"),
 		"big/f_test.go":             "package big\n\nfunc table() {\n" + long(99, "\t_ = 0") + "}\n",
+		"cmd/log.go":                "package cmd\n\nfunc log() {\n\tx.Log.With(\"peer\", p).Warn(\"up\", slog.Any(\"error\", e), \"Peer\", p)\n\ttable.Info(\"x\", \"y\")\n}\n",
 		"bpf/a.c":                   "static int f(void)\n{\n" + long(59, "\treturn 0;") + "}\n\nstruct s {\n" + long(70, "\tint x;") + "};\n",
 		"bpf/b.h":                   long(601, "/* more */"),
 	} {
@@ -182,6 +183,7 @@ func TestFaultsAreFound(t *testing.T) {
 		"bpf/a.c:2: static int f(void) has 61 lines: ",
 		"bpf/b.h: 601 lines: ",
 		"cmd/a.go:4: SetUsageTemplate makes ",
+		`cmd/log.go:4: log key "Peer": use one of `,
 		"core/service/service.go:6: clock.Now in a pure package: ",
 		"huge: 6 files with 3002 lines: ",
 		"never: no package comment: ",

@@ -132,6 +132,7 @@ func (f *faults) goFile(rel string, text []byte) error {
 		f.clock(set, rel, file)
 	}
 	f.templates(set, rel, file)
+	f.logKeys(set, rel, file)
 	return nil
 }
 

@@ -256,8 +256,8 @@ func (p *Prober) finish(e *entry, err error) {
 	e.wasUp = e.wasUp || e.tracker.State == health.Up
 	if e.tracker.State != before {
 		e.since = time.Now()
-		p.log.Info("health changed", "server", e.target.Addr, "check", e.target.Check.Kind,
-			"was", before, "is", e.tracker.State, "error", e.err)
+		p.log.Info("health changed", "backend", e.target.Addr, "check", e.target.Check.Kind,
+			"from", before, "to", e.tracker.State, "error", e.err)
 		p.record(e, before)
 		wake.Up(p.changed)
 	}

@@ -155,7 +155,7 @@ func (l *Loop) conclude(w *work, started time.Time) {
 	l.stats.pass(w, now, now.Sub(started), err, clean)
 	if w.whole && err == nil {
 		l.Log.Info("all frontends of the service proxy are programmed", "services", l.services, "frontends", len(w.set)-len(w.refused),
-			"refused", len(w.refused), "removed", len(w.gone), "took", now.Sub(started))
+			"rejected", len(w.refused), "removed", len(w.gone), "took", now.Sub(started))
 	}
 	if w.whole && w.applyErr == nil && l.Resync > 0 {
 		l.resync = now.Add(l.Resync)

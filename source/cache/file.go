@@ -32,7 +32,8 @@ type state struct {
 	// Balancers are all known balancers; which of them drained is not cached.
 	Balancers []netip.Addr `json:"balancers,omitempty"`
 	// Senders is null in the file of a release without senders.
-	Senders []netip.Addr `json:"senders"`
+	Senders     []netip.Addr         `json:"senders"`
+	Quarantines []service.Quarantine `json:"quarantines,omitempty"`
 	// Announced is the result of Advertisements for each VIP; Chosen is true if there are
 	// any.
 	Announced []announced `json:"announced,omitempty"`
@@ -62,7 +63,7 @@ type announced struct {
 }
 
 func stateOf(s source.Snapshot, peers []crd.Peer) *state {
-	st := &state{Version: version, Services: s.Services, Balancers: s.Balancers, Senders: s.Senders, Chosen: s.Advertisements != nil}
+	st := &state{Version: version, Services: s.Services, Balancers: s.Balancers, Senders: s.Senders, Quarantines: s.Quarantines, Chosen: s.Advertisements != nil}
 	for _, p := range peers {
 		st.Peers = append(st.Peers, peer{p, p.Address.Port()})
 	}
@@ -86,7 +87,7 @@ func stateOf(s source.Snapshot, peers []crd.Peer) *state {
 
 // snapshot returns the cached state as a source does.
 func (st *state) snapshot(problems []problem.Problem) source.Snapshot {
-	s := source.Snapshot{Services: st.Services, Balancers: st.Balancers, Senders: st.Senders, Problems: problems}
+	s := source.Snapshot{Services: st.Services, Balancers: st.Balancers, Senders: st.Senders, Quarantines: st.Quarantines, Problems: problems}
 	if st.Chosen {
 		s.Advertisements = st
 	}

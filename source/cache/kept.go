@@ -117,7 +117,8 @@ func (s *Source) take(publish func(source.Snapshot)) func(source.Snapshot) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if was := s.live; was == nil || !slices.Equal(was.Services, now.Services) || was.Advertisements != now.Advertisements ||
-			!slices.Equal(was.Balancers, now.Balancers) || !slices.Equal(was.Senders, now.Senders) {
+			!slices.Equal(was.Balancers, now.Balancers) || !slices.Equal(was.Senders, now.Senders) ||
+			!slices.Equal(was.Quarantines, now.Quarantines) {
 			s.changed = true
 		}
 		s.live = &now

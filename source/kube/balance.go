@@ -62,7 +62,7 @@ func (b *balancer) put(id service.ID, its []*object.Object) {
 func (s *Source) snapshot() (source.Snapshot, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.services.loaded || !s.slices.loaded || !s.routingRead() || !s.beyondRead() || !s.podsRead() || !s.gatewaysRead() || !s.sendersRead() {
+	if !s.services.loaded || !s.slices.loaded || !s.routingRead() || !s.beyondRead() || !s.podsRead() || !s.gatewaysRead() || !s.sendersRead() || !s.quarantinesRead() {
 		return source.Snapshot{}, false
 	}
 	b := &s.balancer
@@ -85,10 +85,10 @@ func (s *Source) snapshot() (source.Snapshot, bool) {
 	advertisements, services := s.announcedNow(), s.withGateways(b.services, ids) // may find problems
 	members := object.Members(b.slices[s.config.Balancers], s.config.Balancers, s.pods.get)
 	balancers, _ := object.Balancers(members)
-	senders := s.sendersNow()
+	senders, quarantines := s.sendersNow(), s.quarantinesNow()
 	drain, last, leaving := s.drainNow(members)
 	return source.Snapshot{
-		Services: services, Advertisements: advertisements, Balancers: balancers, Draining: leaving, Senders: senders, Drain: drain, Last: last,
+		Services: services, Advertisements: advertisements, Balancers: balancers, Draining: leaving, Senders: senders, Drain: drain, Last: last, Quarantines: quarantines,
 		Names: object.Names(members), Problems: s.problems.all(), Stale: b.staleNow(),
 	}, true
 }

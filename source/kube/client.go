@@ -131,7 +131,7 @@ func (s *Source) reflectors() []func(context.Context) {
 		all = append(all, follow(s, every, s.drains))
 	}
 	if s.balance {
-		all = append(all, s.followPods)
+		all = append(all, s.followPods, s.followQuarantines())
 		all = append(all, s.followSenders()...)
 	}
 	if s.announces() {

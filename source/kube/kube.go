@@ -19,6 +19,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
@@ -83,8 +84,10 @@ type Source struct {
 	pods     pods
 	gateways gateways
 	problems problems
-	notified bool            // whether the Sink was informed that everything has loaded
-	unread   map[string]bool // the resources that cannot be read at present
+	// quarantines has the backends that operators drain.
+	quarantines *store[*v1alpha1.Quarantine]
+	notified    bool            // whether the Sink was informed that everything has loaded
+	unread      map[string]bool // the resources that cannot be read at present
 	// wake has one element if there may be a new snapshot to publish.
 	wake chan struct{}
 
@@ -118,7 +121,7 @@ func newFor(config *rest.Config, c Config) (*Source, error) {
 	s.slices = newStore(s, object.KindSlice, s.readSlice, s.changeSlice)
 	s.nodes = newStore(s, kindNode, s.readNode, s.changeNode)
 	s.drains = newStore(s, kindDrain, s.readDrain, changeDrain)
-	s.routing, s.gateways = newRouting(s), newGateways(s)
+	s.routing, s.gateways, s.quarantines = newRouting(s), newGateways(s), newQuarantines(s)
 	s.senders = newSenders(s, c.AcceptFrom)
 	return s, nil
 }

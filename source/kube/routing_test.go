@@ -235,6 +235,7 @@ subjects: [{kind: ServiceAccount, name: fairlead-agent, namespace: fairlead}]
 	r.awaitAdvertisements(rack, tier)
 	r.apply(mayGetPassword)
 	r.awaitSessions(rack)
+	r.awaitQuarantine(c)
 	r.awaitRevoked(way, config)
 }
 

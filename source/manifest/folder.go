@@ -421,7 +421,7 @@ func (d *folder) snapshot() source.Snapshot {
 	balancers, draining := object.Balancers(members)
 	senders, more := object.Senders(object.Selected(objects, d.acceptFrom), d.acceptFrom, pods)
 	return source.Snapshot{
-		Services: services, Advertisements: advertisements, Balancers: balancers, Draining: draining, Senders: senders, Names: object.Names(members),
+		Services: services, Advertisements: advertisements, Quarantines: quarantinesIn(objects), Balancers: balancers, Draining: draining, Senders: senders, Names: object.Names(members),
 		Problems: slices.Concat(problems, wrong, doubles, more), Stale: d.staleOf(objects),
 	}
 }

@@ -1,9 +1,11 @@
 package manifest
 
 import (
+	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/suggest"
+	"github.com/fairlead/fairlead/source/crd"
 	"github.com/fairlead/fairlead/source/object"
 )
 
@@ -101,4 +103,16 @@ func podsAmong(known map[object.Key]*object.Object) object.Pods {
 // owner returns the key of the Service that a slice belongs to.
 func owner(o *object.Object) object.Key {
 	return object.Key{Kind: object.KindService, Namespace: o.Service().Namespace, Name: o.Service().Name}
+}
+
+// quarantinesIn returns what the Quarantines among objects drain.
+func quarantinesIn(objects []*object.Object) []service.Quarantine {
+	var all []*v1alpha1.Quarantine
+	for _, o := range objects {
+		if q, ok := o.Value.(*v1alpha1.Quarantine); ok {
+			all = append(all, q)
+		}
+	}
+	valid, _ := crd.QuarantinesOf(all) // invalid ones are already rejected
+	return valid
 }

@@ -20,14 +20,14 @@ import (
 )
 
 // kinds are the supported kinds, and List.
-var kinds = []string{object.KindService, object.KindSlice, object.KindPod, kindPeer, kindAdvertisement, kindPool, kindSecret, "List"}
+var kinds = []string{object.KindService, object.KindSlice, object.KindPod, kindPeer, kindAdvertisement, kindPool, kindQuarantine, kindSecret, "List"}
 
 // apiVersions maps each kind, including typed lists, to its supported version.
 var apiVersions = func() map[string]string {
 	all := map[string]string{"List": "v1"}
 	for kind, version := range map[string]string{
 		object.KindService: "v1", object.KindSlice: "discovery.k8s.io/v1", object.KindPod: "v1", kindSecret: "v1",
-		kindPeer: ownVersion, kindAdvertisement: ownVersion, kindPool: ownVersion, kindNetwork: ownVersion, kindLease: ownVersion,
+		kindPeer: ownVersion, kindAdvertisement: ownVersion, kindPool: ownVersion, kindQuarantine: ownVersion, kindNetwork: ownVersion, kindLease: ownVersion,
 	} {
 		all[kind], all[kind+"List"] = version, version
 	}

@@ -21,6 +21,7 @@ import (
 const (
 	kindPeer, kindAdvertisement, kindPool = "BGPPeer", "Advertisement", "AddressPool"
 	kindSecret                            = "Secret"
+	kindQuarantine                        = "Quarantine"
 	ownVersion                            = "fairlead.io/v1alpha1"
 	// passwordKey is the key of the password in a Secret.
 	passwordKey = "password"
@@ -28,7 +29,7 @@ const (
 
 // scoped removes the namespace from the key of a cluster-scoped object.
 func scoped(k object.Key) object.Key {
-	if k.Kind == kindPeer || k.Kind == kindAdvertisement || k.Kind == kindPool || k.Kind == kindNetwork {
+	if k.Kind == kindPeer || k.Kind == kindAdvertisement || k.Kind == kindPool || k.Kind == kindQuarantine || k.Kind == kindNetwork {
 		k.Namespace = ""
 	}
 	return k
@@ -65,6 +66,12 @@ func (r *reader) routing(n *yaml.Node, k object.Key, at object.Origin) (o *objec
 		if faults = r.dec.decode(n, p); len(faults) == 0 {
 			_, err := crd.ParsePool(p)
 			o, fs = object.Other(k, &p.ObjectMeta, at, p), faultsOf(&p.ObjectMeta, err)
+		}
+	case kindQuarantine:
+		q := &v1alpha1.Quarantine{}
+		if faults = r.dec.decode(n, q); len(faults) == 0 {
+			_, err := crd.ParseQuarantine(q)
+			o, fs = object.Other(k, &q.ObjectMeta, at, q), faultsOf(&q.ObjectMeta, err)
 		}
 	case kindNetwork, kindLease:
 		return r.network(n, k, at)

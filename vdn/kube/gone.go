@@ -102,6 +102,6 @@ func (s *Sync) postEvent(ctx context.Context, a vdn.Attachment, namespace, name,
 		Controller: "fairlead.io/vdn", Instance: a.Node, Reason: "AttachmentReleased", Action: "Release", Note: note, Warn: true,
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		s.Log.Warn("failed to create an Event", "note", note, "error", err)
+		s.Log.Warn("failed to create an Event", "reason", note, "error", err)
 	}
 }

@@ -162,7 +162,7 @@ func (s *Sync) Run(ctx context.Context) error {
 		}
 		wait := relook
 		if err != nil {
-			s.Log.Warn("failed to synchronize cluster and store, will retry", "after", retry, "error", err)
+			s.Log.Warn("failed to synchronize cluster and store, will retry", "retryIn", retry, "error", err)
 		}
 		if err != nil || s.due {
 			wait = retry

@@ -77,7 +77,7 @@ func (s *Sync) putNetworks(ctx context.Context) (wrong error) {
 		if !slices.ContainsFunc(wanted, func(w *v1alpha1.VirtualNetwork) bool { return w.Name == n.Name }) {
 			if err := s.Store.DeleteNetwork(ctx, n.Name, nil); err != nil {
 				s.due = true
-				s.Log.Info("keeping a network without a VirtualNetwork, because it is in use", "network", n.Name, "why", err)
+				s.Log.Info("keeping a network without a VirtualNetwork, because it is in use", "network", n.Name, "reason", err)
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/internal/httpserver"
+	"github.com/fairlead/fairlead/internal/logging"
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
@@ -47,6 +48,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("GET /applied", d.answer)
 	mux.HandleFunc("PUT /attachments", d.answerAdopt)
 	mux.HandleFunc("GET /status", d.answerStatus)
+	mux.HandleFunc(logging.Path, logging.Serve)
 	mux.HandleFunc("GET /node", func(w http.ResponseWriter, _ *http.Request) { respond(w, http.StatusOK, "name", d.cfg.Node.Name) })
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	return httpserver.Until(ctx, srv, l)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/internal/logging"
 	"github.com/fairlead/fairlead/internal/version"
 )
 
@@ -43,9 +44,12 @@ Exit codes: 0 good, 1 what was asked for failed, 2 usage or configuration error.
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	var level slog.LevelVar
-	root.PersistentFlags().TextVar(&level, "log-level", &level, "least `level` of log lines: DEBUG, INFO, WARN or ERROR")
-	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: &level})))
+	log := logging.New(os.Stderr)
+	slog.SetDefault(log.Logger())
+	f := root.PersistentFlags()
+	f.TextVar(log.Level(), "log-level", log.Level(), "least `level` of log lines: DEBUG, INFO, WARN or ERROR")
+	f.Var(log.Format(), "log-format", "`format` of log lines: text or json")
+	_ = root.RegisterFlagCompletionFunc("log-format", cobra.FixedCompletions(logging.Formats, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
 	root.AddCommand(newVersionCommand(use), newCompletionCommand(use))
 	root.SetUsageFunc(writeUsage)
 	return root
@@ -57,6 +61,7 @@ func Main(root *cobra.Command) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	code := Run(ctx, root, os.Args[1:])
+	logging.Of(slog.Default()).Flush()
 	stop()
 	os.Exit(code)
 }

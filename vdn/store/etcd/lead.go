@@ -42,7 +42,7 @@ func (b *Backend) leadOnce(ctx context.Context, id string, run func(context.Cont
 	if err := b.askOnce(ctx, kvTxn, txn([]message{isAbsent(key)}, []message{opPut(key, id, lease.id)}, nil), &d); err != nil || !d.yes {
 		return err
 	}
-	b.log.Info("vdn store: this controller leads", "id", id)
+	b.log.Info("vdn store: this controller leads", "identity", id)
 	leading, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan struct{})
@@ -51,7 +51,7 @@ func (b *Backend) leadOnce(ctx context.Context, id string, run func(context.Cont
 		run(leading)
 	}()
 	if err := b.renew(leading, lease.id, began, done); err != nil && ctx.Err() == nil {
-		b.log.Warn("vdn store: this controller stopped leading", "id", id, "error", err)
+		b.log.Warn("vdn store: this controller stopped leading", "identity", id, "error", err)
 	}
 	stop()
 	<-done

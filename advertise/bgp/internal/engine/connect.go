@@ -46,7 +46,7 @@ func (e *Engine) acceptLoop(l *net.TCPListener) {
 			return
 		}
 		if err != nil {
-			e.Log.Warn("failed to accept a BGP connection", "at", l.Addr(), "error", err)
+			e.Log.Warn("failed to accept a BGP connection", "address", l.Addr(), "error", err)
 			if !sleep.About(e.ctx, firstRetry) {
 				return
 			}
@@ -67,7 +67,7 @@ func (e *Engine) acceptLoop(l *net.TCPListener) {
 			continue
 		}
 		if err := e.target(Dial{To: netip.AddrPortFrom(from, 0), Group: g}).Tune(c); err != nil {
-			e.Log.Warn("failed to set the TTL of a BGP connection", "from", from, "error", err)
+			e.Log.Warn("failed to set the TTL of a BGP connection", "peer", from, "error", err)
 		}
 		t := e.begin(c, from, g) // before the next connection is examined
 		e.wg.Go(t.Run)

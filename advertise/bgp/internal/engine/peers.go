@@ -118,7 +118,7 @@ func (e *Engine) refuse(a netip.Addr, reason string) {
 	defer e.mu.Unlock()
 	p := e.state(a, nil)
 	if p.LastError != reason {
-		e.Log.Warn("BGP connection rejected", "from", a, "reason", reason)
+		e.Log.Warn("BGP connection rejected", "peer", a, "reason", reason)
 		e.record(p.group, a, event.Event{Type: event.PeerRejected, Cause: a.String() + ": " + reason})
 	}
 	p.LastError, p.Since = reason, time.Now()

@@ -58,7 +58,7 @@ func (e *Engine) onChange(t *session.Session) {
 			e.record(t.Group, t.Peer, event.Event{Type: event.PeerDown, From: before, To: session.Idle, Cause: now.Reason})
 		}
 	case now.State == session.Established && before != session.Established:
-		e.Log.Info("BGP session established", "peer", t.Peer, "as", now.PeerAS)
+		e.Log.Info("BGP session established", "peer", t.Peer, "asn", now.PeerAS)
 		e.record(t.Group, t.Peer, event.Event{Type: event.PeerEstablished, From: before, To: now.State, Cause: fmt.Sprintf("AS %d", now.PeerAS)})
 		if t.Group.BFD {
 			e.watch(t)

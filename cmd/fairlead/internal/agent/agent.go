@@ -350,6 +350,9 @@ func (a *agent) statusSource() status.Agent {
 	if a.loop != nil {
 		s.View = a.loop.View
 	}
+	if a.folder != nil {
+		s.ManifestDir, _ = filepath.Abs(a.config.Services) // fails only without a working directory
+	}
 	if a.state != nil {
 		s.State = a.state
 	}

@@ -1,0 +1,70 @@
+package service
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Quarantine is an operator's order that a backend gets no new flows.
+type Quarantine struct {
+	// Name identifies the order.
+	Name string
+	Addr netip.Addr
+	// Port is the port of the backend; 0 stands for all.
+	Port uint16
+	// Service is the Service in which the backend is drained; zero stands for all.
+	Service ID
+	// Backend is the name that the backend must have; empty: any. A cluster uses the address
+	// of a deleted pod again.
+	Backend string
+	// Reason and By are what the operator said, and who it was.
+	Reason, By string
+	Since      time.Time
+}
+
+// Covers reports whether q applies to a backend of a Service.
+func (q *Quarantine) Covers(id ID, b Backend) bool {
+	return q.Addr == b.Addr.Addr() && (q.Port == 0 || q.Port == b.Addr.Port()) &&
+		(q.Service == ID{} || q.Service == id) && (q.Backend == "" || q.Backend == b.Name)
+}
+
+// Why returns "drained by alice since 2026-11-28T23:00:00Z: disk errors".
+func (q *Quarantine) Why() string {
+	words := "drained"
+	if q.By != "" {
+		words += " by " + q.By
+	}
+	if !q.Since.IsZero() {
+		words += " since " + q.Since.UTC().Format(time.RFC3339)
+	}
+	if q.Reason != "" {
+		words += ": " + q.Reason
+	}
+	return words
+}
+
+// Flags returns the flags of fairlead undrain for q: "172.16.1.10:8080 --service default/web".
+func (q *Quarantine) Flags() string {
+	words := q.Addr.String()
+	if q.Port != 0 {
+		words = netip.AddrPortFrom(q.Addr, q.Port).String()
+	}
+	if q.Service != (ID{}) {
+		words += " --service " + q.Service.String()
+	}
+	return words
+}
+
+// Where returns "port 8080 of Service default/web", or as much of it as q is limited to.
+func (q *Quarantine) Where() string {
+	var words []string
+	if q.Port != 0 {
+		words = append(words, fmt.Sprintf("port %d", q.Port))
+	}
+	if q.Service != (ID{}) {
+		words = append(words, "of Service "+q.Service.String())
+	}
+	return strings.Join(words, " ")
+}
