@@ -26,6 +26,14 @@ type Programmed struct {
 	Counters FrontendCounters
 }
 
+// Tabled is a data plane that selects backends from a table which is the same on all load
+// balancers with the same backends.
+type Tabled interface {
+	// TableDigest returns a digest of the backends that own the slots of a frontend's
+	// table, or "" if it has none. It may be called from any goroutine.
+	TableDigest(k service.Key) string
+}
+
 // Path is how the kernel of a node sends packets to an address.
 type Path struct {
 	// Interface is the interface of the route.

@@ -72,12 +72,13 @@ type Agent struct {
 	Placement func() (dsr.State, error)
 	Paths     func([]netip.Addr) (map[netip.Addr]dataplane.Path, error)
 
-	detailed bool
+	detailed, tables bool
 }
 
 // GatherOnly returns the Status of what is selected, with details, at a cost that does not
 // depend on the rest.
 func (a Agent) GatherOnly(now time.Time, only selection.Selection) Status {
+	a.tables = only.Tables
 	if only.All() {
 		return a.Gather(now)
 	}
@@ -271,6 +272,9 @@ func (g *gatherer) frontend(f *plan.Frontend) Frontend {
 		out.Backends = append(out.Backends, shown)
 	}
 	out.State, out.Reason = g.state(f, out.Backends)
+	if t, ok := g.DataPlane.(dataplane.Tabled); ok && g.tables && f.State != plan.Conflict && f.Service.Scheduler == service.Maglev {
+		out.Table = t.TableDigest(f.Key)
+	}
 	if g.detailed {
 		g.detail(f, &out)
 	}

@@ -137,8 +137,8 @@ func Fetch(ctx context.Context, path string) (Status, error) {
 func FetchOnly(ctx context.Context, path string, only selection.Selection) (Status, error) {
 	var s Status
 	target := statusPath
-	if !only.All() {
-		target += "?" + only.Values().Encode()
+	if params := only.Values(); len(params) > 0 {
+		target += "?" + params.Encode()
 	}
 	resp, err := send(ctx, path, http.MethodGet, target, nil)
 	if err != nil {

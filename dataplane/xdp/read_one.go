@@ -12,7 +12,10 @@ import (
 	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
 )
 
-var _ dataplane.Reader = (*DataPlane)(nil)
+var (
+	_ dataplane.Reader = (*DataPlane)(nil)
+	_ dataplane.Tabled = (*DataPlane)(nil)
+)
 
 // Read implements dataplane.Reader. Everything is read from the kernel, except which
 // numbers the backends have.
@@ -42,6 +45,18 @@ func (d *DataPlane) Read(k service.Key) (*dataplane.Programmed, error) {
 		}
 	}
 	return p, nil
+}
+
+// TableDigest implements dataplane.Tabled. Earlier owners are left out: they depend on when
+// this load balancer learned of a change.
+func (d *DataPlane) TableDigest(k service.Key) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	h := d.programmed[k]
+	if h == nil || h.value.Method == bpf.BalancerMethodMETHOD_NONE {
+		return ""
+	}
+	return d.rings.Digest(ringmap.Ring{Entry: h.value, Protocol: k.Protocol}, d.servers.addrOf)
 }
 
 // readProgrammed returns a frontend with those of its members that the kernel has.

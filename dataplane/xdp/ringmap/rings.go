@@ -6,6 +6,7 @@ package ringmap
 
 import (
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 
 	"github.com/cilium/ebpf"
@@ -220,6 +221,29 @@ func (r *Rings) Owned(of Ring) (slots int, owned map[ring.ID]int) {
 		owned[firstOf(one.at(i))]++
 	}
 	return one.n, owned
+}
+
+// Digest returns a digest of the owners of a ring's slots, "" without a ring. addr returns the
+// address of an owner, which is the same on all load balancers, as its number is not.
+func (r *Rings) Digest(of Ring, addr func(ring.ID) netip.AddrPort) string {
+	one := r.shared.find(of)
+	if one == nil {
+		return ""
+	}
+	sums := map[ring.ID][]byte{}
+	digest := fnv.New64a()
+	for i := range one.n {
+		id := firstOf(one.at(i))
+		sum, known := sums[id]
+		if !known {
+			h := fnv.New64a()
+			_, _ = h.Write([]byte(addr(id).String()))
+			sum = h.Sum(nil)
+			sums[id] = sum
+		}
+		_, _ = digest.Write(sum)
+	}
+	return fmt.Sprintf("%d-%016x", one.n, digest.Sum64())
 }
 
 // Slots returns a ring from the kernel, nil for a scheduler whose next ring does not depend on
