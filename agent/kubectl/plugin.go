@@ -22,6 +22,8 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
 
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/agent/verdict"
 	"github.com/fairlead/fairlead/internal/kubeclient"
 )
 
@@ -116,6 +118,12 @@ func (q query) once(ctx context.Context, c command, out io.Writer) error {
 	nodes := make([]string, len(q.pods))
 	for i, p := range q.pods {
 		nodes[i] = p.Spec.NodeName
+	}
+	if c.judges && (c.format == status.Table || c.format == status.Wide) {
+		v, _ := verdict.Settled(ctx, q.statuses)
+		if err := status.PrintSections(out, []status.Section{{Lines: v.Lines()}}, c.output); err != nil {
+			return err
+		}
 	}
 	return errors.Join(append(errs, c.merge(out, nodes, answers))...)
 }

@@ -89,7 +89,12 @@ type Verdict struct {
 func Of(answers []Answer) Verdict {
 	v := Verdict{Nodes: len(answers), Disagreements: []Disagreement{}, Unanswered: []Silent{}}
 	var c comparison
+	seen := map[string]bool{}
 	for _, a := range answers {
+		if seen[a.Name] { // several daemons of one node
+			a.Name += " (" + a.Role + ")"
+		}
+		seen[a.Name] = true
 		if a.Err != nil {
 			v.Unanswered = append(v.Unanswered, Silent{a.Name, a.Err.Error()})
 			continue
