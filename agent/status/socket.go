@@ -88,6 +88,7 @@ func Handler(get Getter, more ...Endpoint) http.Handler {
 	for _, e := range more {
 		mux.Handle(e.Pattern, e)
 	}
+	mux.HandleFunc("GET "+ProfilePath+"{name}", answerProfile)
 	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, r *http.Request) {
 		only, err := selection.Parse(r.URL.Query())
 		if err != nil {

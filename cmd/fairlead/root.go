@@ -28,6 +28,7 @@ connection.`)
 		newTraceCommand(),
 		newCaptureCommand(),
 		newDoctorCommand(),
+		newSysdumpCommand(),
 		newImportCommand(),
 		newCheckCommand(),
 		newDiffCommand(),
