@@ -72,7 +72,13 @@ func Run(ctx context.Context, c Config, args []string, out, errOut io.Writer) er
 		return err
 	}
 	run := func(ctx context.Context, p corev1.Pod, args []string, out io.Writer) error {
+		if args[0] == "sysdump" { // whose summary is part of the archive
+			return execute(ctx, config, client, p, args, out, io.Discard)
+		}
 		return execute(ctx, config, client, p, args, out, errOut)
+	}
+	if args[0] == "sysdump" {
+		return query{Config: c, pods: pods, run: run}.sysdump(ctx, cluster{client}, args[1:], out)
 	}
 	return query{Config: c, pods: pods, run: run}.print(ctx, args, out)
 }

@@ -22,14 +22,23 @@ type Part struct {
 	Err  error
 }
 
-// Merge returns one archive of several nodes' dumps and further files, with the findings and
-// the summary of all. judge, if not nil, is the verdict on the nodes; otherwise it is derived
-// from the statuses in the dumps, without their clocks.
-func Merge(now time.Time, max int64, parts []Part, judge *verdict.Verdict, more map[string][]byte) (*Archive, []Finding, []byte) {
+// Cluster is what was collected of several nodes.
+type Cluster struct {
+	Parts []Part
+	// Verdict, if not nil, is the verdict on the nodes. Otherwise it is derived from the
+	// statuses in the dumps, without their clocks.
+	Verdict *verdict.Verdict
+	// Files are further files without secrets, Missed what could not be collected.
+	Files  map[string][]byte
+	Missed map[string]error
+}
+
+// Merge returns one archive of all, with the findings and the summary.
+func (c Cluster) Merge(now time.Time, max int64) (*Archive, []Finding, []byte) {
 	a := NewArchive("sysdump-cluster", now, max)
 	var all []Finding
 	var answers []verdict.Answer
-	for _, p := range parts {
+	for _, p := range c.Parts {
 		found, statuses, err := a.include(p)
 		if err != nil {
 			a.Miss(p.Name, err)
@@ -37,15 +46,19 @@ func Merge(now time.Time, max int64, parts []Part, judge *verdict.Verdict, more 
 		}
 		all, answers = append(all, found...), append(answers, statuses...)
 	}
-	if judge == nil {
-		v := verdict.Of(answers)
-		judge = &v
+	v := c.Verdict
+	if v == nil {
+		of := verdict.Of(answers)
+		v = &of
 	}
-	for _, name := range slices.Sorted(maps.Keys(more)) {
-		a.Add(name, more[name])
+	for _, name := range slices.Sorted(maps.Keys(c.Files)) {
+		a.Add(name, c.Files[name])
 	}
-	all = sorted(append(Disagreements(*judge), all...))
-	return a, all, Summary(fmt.Sprintf("%d nodes", len(parts)), now, []string{judge.String()}, all, a.Left)
+	for _, name := range slices.Sorted(maps.Keys(c.Missed)) {
+		a.Miss(name, c.Missed[name])
+	}
+	all = sorted(append(Disagreements(*v), all...))
+	return a, all, Summary(fmt.Sprintf("%d nodes", len(c.Parts)), now, []string{v.String()}, all, a.Left)
 }
 
 // include adds the files of a node, and returns its findings and the statuses of its daemons.

@@ -66,9 +66,9 @@ func (n Node) Findings(now time.Time) []Finding {
 // peerFixes are what to do about the last error of a session, by a part of it.
 var peerFixes = []struct{ part, cause, fix string }{
 	{"nothing listens there", "", "start the peer, or correct --peer ADDRESS:PORT"},
-	{"no answer", "no connectivity, a firewall on TCP 179, or another password", "check the path, and --password-file on both sides"},
+	{"no answer", "", "check the path, and --password-file on both sides"},
 	{"is in AS", "", "correct --local-asn, or --peer ADDRESS@AS"},
-	{"without a notification", "the peer does not expect this address", "check --client-range, --router-range or --listen-range there"},
+	{"without a notification", "the peer may not expect this address", "check --client-range, --router-range or --listen-range there"},
 	{"nothing received", "the path is interrupted, or the peer stalls", "check the network, and UDP 3784 and 4784 for BFD"},
 	{"router ID", "", "change --router-id of one of both"},
 	{"prefixes", "", "increase --max-prefixes there, or advertise fewer"},

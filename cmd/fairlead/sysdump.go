@@ -82,7 +82,7 @@ func (d *dump) merge(cmd *cobra.Command, files []string) error {
 		defer file.Close()
 		parts = append(parts, sysdump.Part{Name: strings.TrimSuffix(strings.TrimSuffix(filepath.Base(name), ".gz"), ".tar"), Dump: file})
 	}
-	archive, all, summary := sysdump.Merge(time.Now(), d.MaxSize, parts, nil, nil)
+	archive, all, summary := sysdump.Cluster{Parts: parts}.Merge(time.Now(), d.MaxSize)
 	return d.write(cmd, archive, all, summary)
 }
 
