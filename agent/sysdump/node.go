@@ -35,7 +35,7 @@ type Daemon struct {
 	Events []event.Event
 	// Dropped are counts of dropped packets that grew while the dump was made.
 	Dropped map[string]uint64
-	// Errors are the last lines of its log that report errors.
+	// Errors are the lines of its log that report errors.
 	Errors []string
 }
 
@@ -54,8 +54,8 @@ func (n Node) Findings(now time.Time) []Finding {
 		f.state(d.Status)
 		f.drops(d)
 		f.events(d.Events, now)
-		for _, line := range d.Errors {
-			f.add(Finding{Severity: doctor.Info, Object: "log of " + d.Status.Role, Cause: line})
+		if n := len(d.Errors); n > 0 {
+			f.add(Finding{Severity: doctor.Info, Object: "log of " + d.Status.Role, Cause: fmt.Sprintf("errors: %d; the last one: %s", n, d.Errors[n-1])})
 		}
 	}
 	f.kernel(n.Kernel)

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	doctorgather "github.com/fairlead/fairlead/agent/doctor/gather"
 	"github.com/fairlead/fairlead/agent/explain"
 	"github.com/fairlead/fairlead/agent/journal"
 	"github.com/fairlead/fairlead/agent/selection"
@@ -28,7 +27,12 @@ import (
 // daemon is an agent, reflector or router, and what it answered.
 type daemon struct {
 	sysdump.Daemon
-	process
+	// pid is its process, 0 if that is in another PID namespace; flags are those of its
+	// command line.
+	pid   int
+	flags map[string][]string
+	// manifests are the files of its folder.
+	manifests map[string][]byte
 	// texts are files of the archive by name, missed what could not be collected.
 	texts  map[string][]byte
 	missed map[string]error
@@ -42,9 +46,7 @@ const maxExplained = 200
 
 // collect asks the daemon for everything.
 func (d *daemon) collect(ctx context.Context, o Options) {
-	pid, err := doctorgather.Listener(ctx, d.Socket)
-	if err != nil {
-		d.Err = fmt.Errorf("%s: %w", d.Socket, err)
+	if d.Err != nil {
 		return
 	}
 	if d.Status, d.Err = status.FetchOnly(ctx, d.Socket, selection.Selection{Tables: true}); d.Err != nil {
@@ -65,10 +67,7 @@ func (d *daemon) collect(ctx context.Context, o Options) {
 		d.Events = append(d.Events, e)
 	}
 	d.explain(ctx)
-	d.process = processOf(ctx, pid, o.Since)
-	maps.Copy(d.texts, d.process.texts)
-	maps.Copy(d.missed, d.process.missed)
-	d.Errors = d.process.errors
+	d.read(ctx, o.Since)
 	d.observe(ctx, o.Observe)
 }
 

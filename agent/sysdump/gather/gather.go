@@ -54,7 +54,7 @@ type collector struct {
 func Collect(ctx context.Context, o Options) (*sysdump.Archive, []sysdump.Finding, []byte, error) {
 	now := time.Now()
 	c := &collector{Options: o, machine: map[string][]byte{}, missed: map[string]error{}}
-	if err := c.find(); err != nil {
+	if err := c.find(ctx); err != nil {
 		return nil, nil, nil, err
 	}
 	var wait sync.WaitGroup
@@ -89,7 +89,7 @@ func Collect(ctx context.Context, o Options) (*sysdump.Archive, []sysdump.Findin
 }
 
 // find looks for daemons.
-func (c *collector) find() (err error) {
+func (c *collector) find(ctx context.Context) (err error) {
 	paths := c.Sockets
 	if len(paths) == 0 {
 		if paths, err = filepath.Glob(filepath.Join(status.SocketDir, "*.sock")); err != nil {
@@ -97,7 +97,11 @@ func (c *collector) find() (err error) {
 		}
 	}
 	for _, path := range paths {
-		c.daemons = append(c.daemons, &daemon{Daemon: sysdump.Daemon{Socket: path}, texts: map[string][]byte{}, missed: map[string]error{}})
+		d := &daemon{Daemon: sysdump.Daemon{Socket: path}, texts: map[string][]byte{}, missed: map[string]error{}}
+		if d.pid, d.Err = doctorgather.Listener(ctx, path); d.Err == nil {
+			d.readFlags()
+		}
+		c.daemons = append(c.daemons, d)
 	}
 	return nil
 }
@@ -119,6 +123,13 @@ func (c *collector) examine(ctx context.Context) {
 	o := c.Options.Doctor
 	if len(c.Sockets) > 0 {
 		o.Socket = c.Sockets[0]
+	}
+	for _, d := range c.daemons { // as the agent is configured
+		for name, to := range map[string]*string{"bpffs": &o.BPFFS, "manifest-dir": &o.Services, "dataplane": &o.DataPlane} {
+			if values := d.flags[name]; len(values) > 0 {
+				*to = values[len(values)-1]
+			}
+		}
 	}
 	facts, examined := doctorgather.Collect(ctx, o)
 	c.node.Doctor = doctor.Examine(facts, examined)

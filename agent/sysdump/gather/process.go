@@ -19,53 +19,50 @@ import (
 	"github.com/fairlead/fairlead/source/manifest"
 )
 
-// process is what is known of a daemon's process on this machine.
-type process struct {
-	pid       int
-	flags     map[string][]string
-	texts     map[string][]byte
-	missed    map[string]error
-	manifests map[string][]byte
-	errors    []string
-}
-
 // Limits of what is read of a process.
 const (
 	maxLog       = 4 << 20
 	maxLogLines  = "20000"
 	maxManifests = 16 << 20
-	maxErrors    = 5
 )
 
-// processOf reads a process; 0 is one in another PID namespace.
-func processOf(ctx context.Context, pid int, since time.Duration) process {
-	p := process{pid: pid, texts: map[string][]byte{}, missed: map[string]error{}, manifests: map[string][]byte{}}
-	if pid == 0 {
-		p.missed["log.txt"] = errors.New("the process is in another PID namespace")
-		return p
+// readFlags reads the command line.
+func (d *daemon) readFlags() {
+	cmdline, err := os.ReadFile(d.proc("cmdline"))
+	if err == nil && d.pid != 0 {
+		d.flags = flagsOf(strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00"))
 	}
-	cmdline, err := os.ReadFile(p.proc("cmdline"))
-	if err != nil {
-		p.missed["process.txt"] = err
-		return p
-	}
-	args := strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")
-	p.flags = flagsOf(args)
-	text := fmt.Appendf(nil, "%s\n", strings.Join(args, " "))
-	for _, name := range []string{"status", "limits", "cgroup", "mountinfo"} {
-		if more, err := os.ReadFile(p.proc(name)); err == nil {
-			text = fmt.Appendf(text, "\n# %s\n%s", name, more)
-		}
-	}
-	p.texts["process.txt"] = text
-	p.log(ctx, since)
-	for _, dir := range p.flags["manifest-dir"] {
-		p.readManifests(filepath.Join(p.proc("root"), dir))
-	}
-	return p
 }
 
-func (p *process) proc(name string) string { return fmt.Sprintf("/proc/%d/%s", p.pid, name) }
+// read reads the process, its log and its manifests.
+func (d *daemon) read(ctx context.Context, since time.Duration) {
+	if d.pid == 0 {
+		d.missed["log.txt"] = errors.New("the process is in another PID namespace")
+		return
+	}
+	var text []byte
+	for _, name := range []string{"cmdline", "status", "limits", "cgroup", "mountinfo"} {
+		if more, err := os.ReadFile(d.proc(name)); err == nil {
+			text = fmt.Appendf(text, "# %s\n%s\n", name, bytes.ReplaceAll(more, []byte{0}, []byte{' '}))
+		}
+	}
+	d.texts["process.txt"] = text
+	d.log(ctx, since)
+	d.manifests = map[string][]byte{}
+	for _, dir := range d.flags["manifest-dir"] {
+		d.readManifests(d.path(dir))
+	}
+}
+
+func (d *daemon) proc(name string) string { return fmt.Sprintf("/proc/%d/%s", d.pid, name) }
+
+// path returns where a path of the process is for this one.
+func (d *daemon) path(name string) string {
+	if filepath.IsAbs(name) {
+		return filepath.Join(d.proc("root"), name)
+	}
+	return filepath.Join(d.proc("cwd"), name)
+}
 
 // flagsOf returns the values of flags by name.
 func flagsOf(args []string) map[string][]string {
@@ -85,8 +82,8 @@ func flagsOf(args []string) map[string][]string {
 }
 
 // log reads the log: the file that standard error is, or the journal of systemd.
-func (p *process) log(ctx context.Context, since time.Duration) {
-	file, err := os.Open(p.proc("fd/2"))
+func (d *daemon) log(ctx context.Context, since time.Duration) {
+	file, err := os.Open(d.proc("fd/2"))
 	var text []byte
 	if info, e := statFile(file, err); e == nil && info.Mode().IsRegular() {
 		text = make([]byte, min(info.Size(), maxLog))
@@ -94,17 +91,17 @@ func (p *process) log(ctx context.Context, since time.Duration) {
 		n, err = file.ReadAt(text, info.Size()-int64(len(text)))
 		text = text[:n]
 	} else {
-		text, err = run(ctx, "journalctl", append(p.unit(), "--since", fmt.Sprintf("-%ds", int(since.Seconds())), "--lines", maxLogLines, "--output", "short-iso-precise", "--no-pager")...)
+		text, err = run(ctx, "journalctl", append(d.unit(), "--since", fmt.Sprintf("-%ds", int(since.Seconds())), "--lines", maxLogLines, "--output", "short-iso-precise", "--no-pager")...)
 	}
 	if file != nil {
 		_ = file.Close()
 	}
 	if len(text) == 0 {
-		p.missed["log.txt"] = cmp.Or(err, errors.New("the journal has no entries; in a container: kubectl logs"))
+		d.missed["log.txt"] = cmp.Or(err, errors.New("the journal has no entries; in a container: kubectl logs"))
 		return
 	}
-	p.texts["log.txt"] = text
-	p.errors = errorLines(text)
+	d.texts["log.txt"] = text
+	d.Errors = errorLines(text)
 }
 
 func statFile(f *os.File, err error) (os.FileInfo, error) {
@@ -115,31 +112,31 @@ func statFile(f *os.File, err error) (os.FileInfo, error) {
 }
 
 // unit returns the arguments of journalctl that select the process.
-func (p *process) unit() []string {
-	text, _ := os.ReadFile(p.proc("cgroup")) // otherwise by its PID
+func (d *daemon) unit() []string {
+	text, _ := os.ReadFile(d.proc("cgroup")) // otherwise by its PID
 	if unit := regexp.MustCompile(`/([^/\s]+\.service)\b`).FindSubmatch(text); unit != nil {
 		return []string{"--unit", string(unit[1])}
 	}
-	return []string{fmt.Sprintf("_PID=%d", p.pid)}
+	return []string{fmt.Sprintf("_PID=%d", d.pid)}
 }
 
 var reportsError = regexp.MustCompile(`level=ERROR|"level":"ERROR"|^panic:|^fatal error:`)
 
-// errorLines returns the last lines that report errors.
+// errorLines returns the lines that report errors.
 func errorLines(log []byte) (lines []string) {
 	for line := range bytes.Lines(log) {
 		if reportsError.Match(line) {
 			lines = append(lines, shorten.Text(strings.TrimSpace(string(line)), 300))
 		}
 	}
-	return lines[max(0, len(lines)-maxErrors):]
+	return lines
 }
 
 // readManifests reads a folder of manifests.
-func (p *process) readManifests(dir string) {
+func (d *daemon) readManifests(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		p.missed["manifests"] = err
+		d.missed["manifests"] = err
 		return
 	}
 	size := 0
@@ -152,10 +149,10 @@ func (p *process) readManifests(dir string) {
 			err = fmt.Errorf("all manifests together have more than %d bytes", maxManifests)
 		}
 		if err != nil {
-			p.missed["manifests/"+e.Name()] = err
+			d.missed["manifests/"+e.Name()] = err
 			continue
 		}
-		p.manifests[e.Name()] = text
+		d.manifests[e.Name()] = text
 	}
 }
 
@@ -178,7 +175,7 @@ func (c *collector) secrets() {
 			}
 		}
 		for _, file := range files {
-			if text, err := limit.ReadFile(filepath.Join(d.proc("root"), file), limit.Secret); err == nil {
+			if text, err := limit.ReadFile(d.path(file), limit.Secret); err == nil {
 				c.redact.KnowFile(text)
 			}
 		}

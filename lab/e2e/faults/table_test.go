@@ -52,7 +52,7 @@ var faults = []fault{
 		other := w.plain
 		other.Name, other.Host = "pooled", 4
 		w.write(t, "other.yaml", strings.Replace(other.Manifest(w.World), `fairlead.io/addresses: "10.1.1.4"`, "fairlead.io/address-pool: nosuch", 1))
-	}, unset: withoutOther, look: []string{"explain service pooled"}, cause: "address"},
+	}, unset: withoutOther, look: []string{"explain service pooled"}, cause: "the Service has no address"},
 	{name: "an advertisement that matches nothing", set: func(t *testing.T, w *world) {
 		w.write(t, "other.yaml", "apiVersion: fairlead.io/v1alpha1\nkind: Advertisement\nmetadata: {name: edge}\nspec: {nodeSelector: {matchLabels: {rack: \"9\"}}}\n")
 	}, unset: withoutOther, look: []string{explainPlain}, cause: "no-matching-advertisement"},
@@ -61,7 +61,7 @@ var faults = []fault{
 	{name: "port without a Service", set: nothing, unset: nothing, traffic: func(w *world) (netip.AddrPort, int) { return netip.AddrPortFrom(w.plain.HTTP().Addr(), 81), 10 },
 		look: []string{"drops"}, cause: "no-frontend", found: "no-frontend: "},
 	{name: "MTU", set: inBalancer("link set eth0 mtu 1400"), unset: inBalancer("link set eth0 mtu 1600"), traffic: echoTo(plain, 1400),
-		look: []string{"drops", "doctor"}, cause: "mtu/eth0: ", found: "the MTU 1400 of eth0"},
+		look: []string{"drops", "doctor"}, cause: "mtu/eth0: ", found: "MTU 1400 of eth0 is below 1500"},
 	{name: "no route to a backend", set: toBackend("add unreachable"), unset: toBackend("del unreachable"), look: []string{explainPlain}, cause: "the kernel has no route to it"},
 	{name: "next hop that does not answer", set: viaNobody("add"), unset: viaNobody("del"), look: []string{explainPlain}, cause: "does not answer"},
 	{name: "drained node", set: command("drain"), unset: command("undrain"), look: []string{explainPlain}, cause: "draining: by command", found: "draining"},
@@ -76,7 +76,7 @@ var faults = []fault{
 	}, look: []string{explainPlain}, cause: "no-session: no BGP session is established"},
 	{name: "rp_filter at a backend's node", set: atNode("sysctl -qw net.ipv4.conf.all.rp_filter=1"), unset: atNode("sysctl -qw net.ipv4.conf.all.rp_filter=0"), host: node, socket: nodeSocket,
 		look: []string{"doctor"}, cause: "rp_filter of eth0 is strict"},
-	{name: "asymmetric route", set: atNode("sysctl -qw net.ipv4.conf.all.rp_filter=1", "ip link add other type dummy", "ip link set other up", "ip route add 192.168.0.0/24 dev other"),
+	{name: "asymmetric route", set: atNode("sysctl -qw net.ipv4.conf.all.rp_filter=1", "ip link add other type veth peer name another", "ip link set another up", "ip link set other up", "ip route add 192.168.0.0/24 dev other"),
 		unset: atNode("sysctl -qw net.ipv4.conf.all.rp_filter=0", "ip link del other"), host: node, socket: nodeSocket,
 		traffic: func(w *world) (netip.AddrPort, int) { return netip.AddrPortFrom(w.Nodes[0].Addr, 9), 10 },
 		look:    []string{"doctor"}, cause: "rp_filter of eth0 is strict", found: "(asymmetric route), and rp_filter drops them"},
