@@ -182,8 +182,9 @@ func frontend(c *Chain, s status.Status, svc status.Service, f status.Frontend) 
 	c.add(usable(s, svc, f))
 	c.add(programmed(f))
 	if step, known := reachable(f); known {
-		step.Reason = strings.TrimPrefix(step.Reason+"; "+asymmetric(s, svc, f), "; ")
-		step.Reason = strings.TrimSuffix(step.Reason, "; ")
+		if why := asymmetric(s, svc, f); why != "" {
+			step.Reason = strings.TrimPrefix(step.Reason+"; "+why, "; ")
+		}
 		c.add(step)
 	}
 }

@@ -25,6 +25,9 @@ import (
 // dumpTimeout is the least time that a node may take for a dump.
 const dumpTimeout = time.Minute
 
+// answerTime is what is left of it for the transfer.
+const answerTime = 15 * time.Second
+
 // leastShare is the least size of a node's part of a dump, in MiB.
 const leastShare = 4
 
@@ -77,7 +80,8 @@ func (q query) sysdump(ctx context.Context, api getter, args []string, out io.Wr
 	}
 	q.Timeout = max(q.Timeout, dumpTimeout)
 	share := max(*size/int64(len(q.pods)), leastShare)
-	words := []string{"sysdump", "--file", "-", "--max-size", fmt.Sprint(share), "--since", since.String(), "--observe", observe.String()}
+	words := []string{"sysdump", "--file", "-", "--max-size", fmt.Sprint(share), "--since", since.String(), "--observe", observe.String(),
+		"--timeout", (q.Timeout - answerTime).String()}
 	c := sysdump.Cluster{Files: map[string][]byte{}, Missed: map[string]error{}}
 	var wait sync.WaitGroup
 	wait.Go(func() { c.Parts = q.dumps(ctx, words) })

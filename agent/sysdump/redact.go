@@ -20,7 +20,7 @@ const Redacted = "REDACTED"
 var (
 	// secretName matches names of fields and settings with secret values. A name that ends in
 	// File, Ref or Name refers to a secret.
-	secretName = regexp.MustCompile(`(?i)(passw|secret|token|credential|authoriz|cookie|private.?key|api.?key|key-data|^key$)`)
+	secretName = regexp.MustCompile(`(?i)(passw|secret|token|credential|authoriz|cookie|private.?key|api.?key|key-data)`)
 	refersTo   = regexp.MustCompile(`(?i)(file|ref|refs|name|names|path|namespace|since|count|sent|accepted|rejected)$`)
 	// patterns match secrets in text.
 	patterns = []struct {

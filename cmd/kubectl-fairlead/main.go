@@ -32,12 +32,17 @@ func newCommand() *cobra.Command {
 		Long: `Run a query command of fairlead (status, get, explain, drops, trace) on the agents of
 all nodes in parallel, through the API server, and print one table with a column
 NODE. Flags of the plugin come before the command. It needs permission to list pods
-and to create pods/exec in the agents' namespace.`,
+and to create pods/exec in the agents' namespace.
+
+status begins with the verdict: whether all nodes agree, and what they disagree about.
+sysdump writes the dumps of all nodes, and logs and objects of the cluster, to one
+archive without secrets, and prints what is wrong (--file, --max-size, --since).`,
 		Example: `  kubectl fairlead status
   kubectl fairlead get services -n default
   kubectl fairlead explain service default/web
   kubectl fairlead --node worker-1 get flows --vip 10.1.1.1
-  kubectl fairlead get backends -o json`,
+  kubectl fairlead get backends -o json
+  kubectl fairlead sysdump`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl fairlead"},
 		Version:       version.String(),
 		Args:          cobra.MinimumNArgs(1),

@@ -173,6 +173,9 @@ func (c *collector) secrets() {
 			if namesSecret.MatchString(name) {
 				files = append(files, values...)
 			}
+			if name == "webhook-url" {
+				c.redact.KnowFile([]byte(strings.Join(values, "\n")))
+			}
 		}
 		for _, file := range files {
 			if text, err := limit.ReadFile(d.path(file), limit.Secret); err == nil {
