@@ -20,18 +20,12 @@ type Programmed struct {
 	// Frontend is the same as in List.
 	Frontend desired.Frontend
 	// Slots is the number of slots from which backends are selected, Owned the number of
-	// each backend. Both are zero if this data plane has no such table.
+	// each backend. Digest is one of which backend owns which slot. They are zero if this
+	// data plane has no such table.
 	Slots    int
+	Digest   string
 	Owned    map[netip.AddrPort]int
 	Counters FrontendCounters
-}
-
-// Tabled is a data plane that selects backends from a table which is the same on all load
-// balancers with the same backends.
-type Tabled interface {
-	// TableDigest returns a digest of the backends that own the slots of a frontend's
-	// table, or "" if it has none. It may be called from any goroutine.
-	TableDigest(k service.Key) string
 }
 
 // Path is how the kernel of a node sends packets to an address.

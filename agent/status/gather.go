@@ -272,8 +272,10 @@ func (g *gatherer) frontend(f *plan.Frontend) Frontend {
 		out.Backends = append(out.Backends, shown)
 	}
 	out.State, out.Reason = g.state(f, out.Backends)
-	if t, ok := g.DataPlane.(dataplane.Tabled); ok && g.tables && f.State != plan.Conflict && f.Service.Scheduler == service.Maglev {
-		out.Table = t.TableDigest(f.Key)
+	if r, ok := g.DataPlane.(dataplane.Reader); ok && g.tables && f.State.Programmed() && f.Service.Scheduler == service.Maglev {
+		if p, _ := r.Read(f.Key); p != nil { // what cannot be read is not compared
+			out.Table = p.Digest
+		}
 	}
 	if g.detailed {
 		g.detail(f, &out)

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/agent/selection"
 	"github.com/fairlead/fairlead/internal/httpserver"
 	"github.com/fairlead/fairlead/internal/limit"
+	"github.com/fairlead/fairlead/internal/profile"
 	"github.com/fairlead/fairlead/internal/unixsocket"
 )
 
@@ -88,7 +89,7 @@ func Handler(get Getter, more ...Endpoint) http.Handler {
 	for _, e := range more {
 		mux.Handle(e.Pattern, e)
 	}
-	mux.HandleFunc("GET "+ProfilePath+"{name}", answerProfile)
+	mux.HandleFunc("GET "+profile.Path+"{name}", profile.Serve)
 	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, r *http.Request) {
 		only, err := selection.Parse(r.URL.Query())
 		if err != nil {

@@ -175,17 +175,6 @@ func (v overview) peerStates() string {
 	return tally(count)
 }
 
-// Summary returns role, version, frontends, routes, peers and the number of problems, one cell
-// each.
-func (s Status) Summary() []string {
-	v := overview{s}
-	frontends := ""
-	if !s.routing() {
-		frontends = v.frontendStates()
-	}
-	return []string{s.Role, s.Version, frontends, v.routeStates(), v.peerStates(), number(len(s.Problems))}
-}
-
 // ServicesView shows the Services, one frontend per line.
 func (s Status) ServicesView() View { return services{list: s.complete().Services, status: s} }
 

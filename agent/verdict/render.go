@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/agent/status"
 )
 
@@ -50,13 +51,25 @@ func (v Verdict) Lines() []string {
 
 // Sheet shows the verdict and a table of the nodes.
 func Sheet(v Verdict, answers []Answer) status.Sheet {
-	s := status.Sheet{Value: v, Lines: v.Lines(), Head: []string{"NODE", "ROLE", "VERSION", "FRONTENDS", "ROUTES", "PEERS", "PROBLEMS"}}
+	s := status.Sheet{Value: v, Lines: v.Lines(), Head: []string{"NODE", "ROLE", "VERSION", "SERVICES", "ROUTES", "PEERS", "PROBLEMS"}}
 	for _, a := range answers {
 		if a.Err != nil {
 			s.Rows = append(s.Rows, []string{a.Name, "no answer"})
 			continue
 		}
-		s.Rows = append(s.Rows, append([]string{a.Name}, a.Summary()...))
+		routes, up := 0, 0
+		for _, r := range a.Routes {
+			if r.Advertised {
+				routes++
+			}
+		}
+		for _, p := range a.Peers {
+			if p.State == advertise.Established {
+				up++
+			}
+		}
+		s.Rows = append(s.Rows, []string{a.Name, a.Role, a.Version, fmt.Sprint(len(a.Services)), fmt.Sprintf("%d of %d", routes, len(a.Routes)),
+			fmt.Sprintf("%d of %d up", up, len(a.Peers)), fmt.Sprint(len(a.Problems))})
 	}
 	return s
 }

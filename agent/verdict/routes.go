@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/route"
@@ -129,7 +130,7 @@ func (c *comparison) session(node string) string {
 			continue
 		}
 		for _, p := range a.Peers {
-			if p.AS != 0 && p.State != "established" {
+			if p.AS != 0 && p.State != advertise.Established {
 				return fmt.Sprintf("%s has no session with %s: %s", node, p.Address, cmp.Or(p.LastError, p.State))
 			}
 		}

@@ -12,10 +12,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
 )
 
-var (
-	_ dataplane.Reader = (*DataPlane)(nil)
-	_ dataplane.Tabled = (*DataPlane)(nil)
-)
+var _ dataplane.Reader = (*DataPlane)(nil)
 
 // Read implements dataplane.Reader. Everything is read from the kernel, except which
 // numbers the backends have.
@@ -38,25 +35,13 @@ func (d *DataPlane) Read(k service.Key) (*dataplane.Programmed, error) {
 		return nil, fmt.Errorf("xdp: %w", err)
 	}
 	var owned map[uint32]int
-	p.Slots, owned = d.rings.Owned(ringmap.Ring{Entry: v, Protocol: k.Protocol})
+	p.Slots, owned, p.Digest = d.rings.Owned(ringmap.Ring{Entry: v, Protocol: k.Protocol}, d.servers.addrOf)
 	for id, n := range owned {
 		if addr := d.servers.addrOf(id); addr.IsValid() {
 			p.Owned[addr] = n
 		}
 	}
 	return p, nil
-}
-
-// TableDigest implements dataplane.Tabled. Earlier owners are left out: they depend on when
-// this load balancer learned of a change.
-func (d *DataPlane) TableDigest(k service.Key) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	h := d.programmed[k]
-	if h == nil || h.value.Method == bpf.BalancerMethodMETHOD_NONE {
-		return ""
-	}
-	return d.rings.Digest(ringmap.Ring{Entry: h.value, Protocol: k.Protocol}, d.servers.addrOf)
 }
 
 // readProgrammed returns a frontend with those of its members that the kernel has.

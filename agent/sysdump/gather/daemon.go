@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/agent/sysdump"
 	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/internal/limit"
+	"github.com/fairlead/fairlead/internal/profile"
 	"github.com/fairlead/fairlead/internal/sleep"
 )
 
@@ -145,10 +146,10 @@ func suspects(s status.Status) []string {
 // observe takes profiles, and compares counters of dropped packets before and after.
 func (d *daemon) observe(ctx context.Context, during time.Duration) {
 	began := time.Now()
-	d.ask(ctx, "cpu.pprof", status.ProfilePath+"cpu", url.Values{"seconds": {fmt.Sprint(during.Seconds())}})
+	d.ask(ctx, "cpu.pprof", profile.Path+"cpu", url.Values{"seconds": {fmt.Sprint(during.Seconds())}})
 	sleep.For(ctx, during-time.Since(began)) // an older release has no profiles
 	for _, name := range []string{"heap", "goroutine", "mutex", "block"} {
-		d.ask(ctx, name+".pprof", status.ProfilePath+name, nil)
+		d.ask(ctx, name+".pprof", profile.Path+name, nil)
 	}
 	if d.Status.DataPlane == nil && d.Status.DSRAgent == nil {
 		return

@@ -1,4 +1,6 @@
-package status
+// Package profile serves CPU, heap and other profiles of a process (runtime/pprof), without
+// what net/http/pprof registers for everybody.
+package profile
 
 import (
 	"fmt"
@@ -10,14 +12,15 @@ import (
 	"github.com/fairlead/fairlead/internal/sleep"
 )
 
-// ProfilePath is followed by the name of a profile of the process: cpu, with ?seconds=N, heap,
+// Path is followed by the name of a profile of the process: cpu, with ?seconds=N, heap,
 // goroutine and others of runtime/pprof.
-const ProfilePath = "/v1/profile/"
+const Path = "/v1/profile/"
 
-// maxProfile limits how long a CPU profile takes.
-const maxProfile = 30 * time.Second
+// most limits how long a CPU profile takes.
+const most = 30 * time.Second
 
-func answerProfile(w http.ResponseWriter, r *http.Request) {
+// Serve answers a request for Path followed by {name}.
+func Serve(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	if p := pprof.Lookup(name); p != nil {
 		_ = p.WriteTo(w, 0) // the client may be gone
@@ -28,7 +31,7 @@ func answerProfile(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	seconds, err := strconv.ParseFloat(r.URL.Query().Get("seconds"), 64)
-	if d := time.Duration(seconds * float64(time.Second)); err != nil || d <= 0 || d > maxProfile {
+	if d := time.Duration(seconds * float64(time.Second)); err != nil || d <= 0 || d > most {
 		http.Error(w, "seconds: want a number up to 30", http.StatusBadRequest)
 		return
 	}

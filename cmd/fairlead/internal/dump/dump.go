@@ -1,4 +1,6 @@
-package main
+// Package dump is the command fairlead sysdump. What it collects is up to agent/sysdump. It is
+// tested in lab/e2e/faults, and with secrets in lab/e2e/security.
+package dump
 
 import (
 	"context"
@@ -25,7 +27,8 @@ type dump struct {
 	timeout time.Duration
 }
 
-func newSysdumpCommand() *cobra.Command {
+// Command returns the command, in a group of the help.
+func Command(group string) *cobra.Command {
 	agent := config.DefaultAgent()
 	d := dump{maxSize: sysdump.DefaultMaxSize >> 20, timeout: time.Minute}
 	d.Doctor.DataPlane, d.Doctor.BPFFS, d.Doctor.Health, d.Doctor.GUEPort = agent.DataPlane, agent.BPFFS, agent.Health, service.DefaultGUEPort
@@ -46,7 +49,7 @@ verdict whether they agree. kubectl fairlead sysdump does that for a cluster.`,
 		Example: `  fairlead sysdump
   fairlead sysdump --file - > lb1.tar.gz
   fairlead sysdump lb1.tar.gz lb2.tar.gz router.tar.gz`,
-		GroupID: groupQuery,
+		GroupID: group,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d.MaxSize = d.maxSize << 20
 			ctx, cancel := context.WithTimeout(cmd.Context(), d.timeout)
