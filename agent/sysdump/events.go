@@ -63,7 +63,7 @@ func (f *findings) events(all []event.Event, now time.Time) {
 		f.add(Finding{Severity: doctor.Degraded, Object: "table " + table, Cause: "it is nearly full: " + words, Fix: "increase --max-" + table, From: "fairlead get events --type TableFilling"})
 	}
 	if killed > 0 {
-		f.add(Finding{Severity: doctor.Degraded, Object: "agent", Cause: fmt.Sprintf("it ended without being stopped, %d times in the last hour", killed), Fix: "see the end of its earlier log, and the kernel's log for OOM", From: "fairlead get events --type AgentStarted"})
+		f.add(Finding{Severity: doctor.Degraded, Object: "agent", Cause: fmt.Sprintf("killed or crashed in the last hour: %d", killed), Fix: "see the end of its earlier log, and the kernel's log for OOM", From: "fairlead get events --type AgentStarted"})
 	}
 	for _, k := range order {
 		if count[k] >= often {

@@ -174,7 +174,7 @@ func (f *findings) state(s status.Status) {
 // drops reports packets that were dropped during the dump, or earlier.
 func (f *findings) drops(d Daemon) {
 	if p := d.Status.DataPlane; p != nil {
-		f.counters("drops ", "fairlead drops --follow", p.Drops, d.Dropped, func(reason string) string {
+		f.counters("dropped packets", "fairlead drops --follow", p.Drops, d.Dropped, func(reason string) string {
 			return cmp.Or(explain.DropHint(reason), "see docs/troubleshooting.md, drop reasons")
 		})
 	}
@@ -185,7 +185,7 @@ func (f *findings) drops(d Daemon) {
 				dropped[name] = n
 			}
 		}
-		f.counters("packets ", "fairlead status", dropped, d.Dropped, func(string) string { return "see docs/troubleshooting.md, packets at the backend node" })
+		f.counters("packets at the backend node", "fairlead status", dropped, d.Dropped, func(string) string { return "see docs/troubleshooting.md, packets at the backend node" })
 	}
 }
 
@@ -194,9 +194,9 @@ func (f *findings) counters(object, from string, total, grew map[string]uint64, 
 		switch {
 		case total[name] == 0:
 		case grew[name] > 0:
-			f.add(Finding{Severity: doctor.Degraded, Object: object + name, Cause: fmt.Sprintf("%s: %d packets while the dump was made, %d in total", name, grew[name], total[name]), Fix: fix(name), From: from})
+			f.add(Finding{Severity: doctor.Degraded, Object: object, Cause: fmt.Sprintf("%s: %d packets while the dump was made, %d in total", name, grew[name], total[name]), Fix: fix(name), From: from})
 		default:
-			f.add(Finding{Severity: doctor.Info, Object: object + name, Cause: fmt.Sprintf("%s: %d packets since the start, none while the dump was made", name, total[name]), Fix: fix(name), From: from})
+			f.add(Finding{Severity: doctor.Info, Object: object, Cause: fmt.Sprintf("%s: %d packets since the start, none while the dump was made", name, total[name]), Fix: fix(name), From: from})
 		}
 	}
 }

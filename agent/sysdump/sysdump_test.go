@@ -145,9 +145,9 @@ func TestFindings(t *testing.T) {
 		"n1: backend 172.16.1.10:80: default/web is down for 1m0s: connection refused (tcp check)",
 		"n1: service default/web: accepted Service default/web: already explained\n          fix: fix it",
 		"n1: state directory /s: ", "n1: Service default/old: its current version is rejected", "n1: data plane: chains: all in use",
-		"n1: drops too-big: too-big: 4 packets while the dump was made, 9 in total\n          fix: increase the MTU",
-		"info      n1: drops full: full: 2 packets since the start", "info      n1: log of balancer: level=ERROR",
-		"n1: table flows: it is nearly full", "n1: agent: it ended without being stopped, 1 times", "n1: BGPPeer tor: the session ended 5 times",
+		"n1: dropped packets: too-big: 4 packets while the dump was made, 9 in total\n          fix: increase the MTU",
+		"info      n1: dropped packets: full: 2 packets since the start", "info      n1: log of balancer: errors: 1; the last one: level=ERROR",
+		"n1: table flows: it is nearly full", "n1: agent: killed or crashed in the last hour: 1", "n1: BGPPeer tor: the session ended 5 times",
 		"n1: kernel TCPMD5Failure: connections with a wrong TCP MD5 signature", "n1: bpf-jit: interpreted",
 	} {
 		if !strings.Contains(text, want) {
