@@ -20,8 +20,10 @@ type Programmed struct {
 	// Frontend is the same as in List.
 	Frontend desired.Frontend
 	// Slots is the number of slots from which backends are selected, Owned the number of
-	// each backend. Both are zero if this data plane has no such table.
+	// each backend. Digest is one of which backend owns which slot. They are zero if this
+	// data plane has no such table.
 	Slots    int
+	Digest   string
 	Owned    map[netip.AddrPort]int
 	Counters FrontendCounters
 }

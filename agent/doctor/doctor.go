@@ -70,6 +70,8 @@ type Options struct {
 	Roles []Role
 	// Interfaces lists those on which packets arrive; empty: those with a default route.
 	Interfaces []string
+	// Attached are interfaces to which running agents attached an XDP program.
+	Attached []string
 	// DataPlane is "xdp", "ipvs" or "auto".
 	DataPlane string
 	BPFFS     string
@@ -98,8 +100,11 @@ func (o Options) usesXDP() bool  { return o.Has(Balancer) && o.DataPlane != "ipv
 func (o Options) usesIPVS() bool { return o.Has(Balancer) && o.DataPlane != "xdp" }
 
 // WithRoles fills in the roles if none is specified: those of running agents, otherwise
-// the default.
+// the default. It adds the interfaces of these agents.
 func (o Options) WithRoles(agents []Agent) Options {
+	for _, a := range agents {
+		o.Attached = append(o.Attached, a.Attached...)
+	}
 	if len(o.Roles) > 0 {
 		return o
 	}

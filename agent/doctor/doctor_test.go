@@ -177,6 +177,8 @@ func TestFindings(t *testing.T) {
 		}, "ipvs-services", doctor.OK, ""},
 		"kube-proxy, where it is needed": {[]doctor.Role{doctor.Balancer}, func(f *doctor.Facts, _ *doctor.Options) { f.Chains.Value = []string{"nat/KUBE-SERVICES"} },
 			"kube-proxy-rules", doctor.Info, ""},
+		"a program that was detached": {all, func(f *doctor.Facts, o *doctor.Options) { o.Attached = []string{"eth0"} },
+			"xdp/eth0", doctor.Broken, "restart the agent"},
 		"a program that may not be asked for": {all, eth0(func(l *doctor.Link) { l.Attached = &doctor.Program{ID: 7, Name: doctor.Nameless} }),
 			"xdp/eth0", doctor.Unknown, ""},
 		"a port of who runs here": {all, func(f *doctor.Facts, o *doctor.Options) {

@@ -182,6 +182,8 @@ type Agent struct {
 	// Degraded lists the kernel features that it runs without, and the consequences.
 	Degraded []string
 	Backends int
+	// Attached are the interfaces to which it attached its XDP program.
+	Attached []string
 	// IPVS means that its data plane is the kernel's IPVS.
 	IPVS bool
 }

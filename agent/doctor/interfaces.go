@@ -7,12 +7,18 @@ import (
 )
 
 // Selected returns the names of the interfaces to examine: the specified ones, or those
-// with a default route.
+// with a default route and those of agents.
 func Selected(o Options, routes []Route) []string {
 	if len(o.Interfaces) > 0 {
 		return o.Interfaces
 	}
-	return defaultDevices(routes)
+	names := defaultDevices(routes)
+	for _, n := range o.Attached {
+		if !slices.Contains(names, n) {
+			names = append(names, n)
+		}
+	}
+	return names
 }
 
 func defaultDevices(routes []Route) (names []string) {

@@ -30,6 +30,9 @@ func checkXDPPrograms(e exam) {
 	for _, l := range e.network().Links {
 		check := "xdp/" + l.Name
 		switch p := l.Attached; {
+		case p == nil && slices.Contains(e.Attached, l.Name):
+			e.add(check, Broken, "the agent attached its XDP program to "+l.Name+", and it is gone: packets pass by the load balancer",
+				"restart the agent, which attaches it again, and stop what detached it")
 		case p == nil:
 			e.add(check, OK, l.Name+" has no other XDP program", "")
 		case p.Ours:

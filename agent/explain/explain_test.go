@@ -129,6 +129,13 @@ func (w *world) status(t *testing.T, only selection.Selection) status.Status {
 	}.GatherOnly(eleven, only)
 }
 
+// attached is a data plane whose program is at another interface than the backends.
+type attached struct{ *fake.DataPlane }
+
+func (attached) Describe() dataplane.Description {
+	return dataplane.Description{Kind: "xdp", Attached: []string{"eth1: native"}}
+}
+
 type sessions struct{ list []advertise.Peer }
 
 func (sessions) Set([]route.Route) error             { return nil }
@@ -179,6 +186,9 @@ var serviceStories = []story{
 		w.web.Created = ago(time.Minute)
 		w.input.Services = []*service.Service{&other, w.web}
 	}, explain.StepPlanned, "conflict: Service default/old already has TCP 10.1.1.1:80"},
+	{"replies by another interface", func(w *world) {
+		w.web.Method, w.plane = service.FullNAT, attached{fake.New()}
+	}, "", "asymmetric route: replies arrive by an interface without the program (--interface): 172.16.1.10:8080 on eth0, 172.16.2.10:8080 on eth0"},
 	{"dedicated load balancers", func(w *world) { w.web.Dedicated = true }, explain.StepPlanned, "dedicated-elsewhere"},
 	{"no endpoints", func(w *world) { w.web.Frontends[0].Backends = nil }, explain.StepBackends, "no-endpoints: no EndpointSlice has a ready endpoint"},
 	{"a backend is down", func(w *world) { w.down("172.16.2.10:8080") }, "", "172.16.2.10:8080 is down for 12s: connect: connection refused"},

@@ -118,6 +118,7 @@ var stepOf = map[string]string{
 
 // dropHints are what to do about a drop.
 var dropHints = map[string]string{
+	"no-frontend":   "check the address, port and protocol that clients use: fairlead get services",
 	"source-denied": "check loadBalancerSourceRanges and fairlead.io/deny-source-ranges",
 	"rate-limited":  "increase fairlead.io/rate-limits",
 	"no-backend":    hints["draining"],
@@ -129,6 +130,9 @@ var dropHints = map[string]string{
 	"no-source":     "add an address of the backends' family to the interface",
 	"too-big":       "increase the MTU toward the backends, or decrease it at the client",
 }
+
+// DropHint returns what to do about a drop reason, or "".
+func DropHint(reason string) string { return dropHints[reason] }
 
 // traced explains a flow by the trace of a packet.
 func traced(c *Chain, f FlowFacts, svc *status.Service, planned *status.Frontend) {

@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/route"
+	"github.com/fairlead/fairlead/core/service"
 )
 
 // Services explains the Services with these names, each "namespace/name" or "name". It is
@@ -181,8 +182,32 @@ func frontend(c *Chain, s status.Status, svc status.Service, f status.Frontend) 
 	c.add(usable(s, svc, f))
 	c.add(programmed(f))
 	if step, known := reachable(f); known {
+		if why := asymmetric(s, svc, f); why != "" {
+			step.Reason = strings.TrimPrefix(step.Reason+"; "+why, "; ")
+		}
 		c.add(step)
 	}
+}
+
+// asymmetric says for a Service whose replies must pass through this load balancer from which
+// backends they arrive by an interface without its program, if the path back is the path there.
+func asymmetric(s status.Status, svc status.Service, f status.Frontend) string {
+	if svc.ForwardingMode != service.NAT && svc.ForwardingMode != service.FullNAT || len(s.DataPlane.Attached) == 0 {
+		return ""
+	}
+	var not []string
+	for _, b := range f.Backends {
+		if b.Detail == nil || b.Detail.Path == nil || b.Detail.Path.Local || b.Detail.Path.Interface == "" {
+			continue
+		}
+		if !slices.ContainsFunc(s.DataPlane.Attached, func(line string) bool { return strings.HasPrefix(line, b.Detail.Path.Interface+":") }) {
+			not = append(not, fmt.Sprintf("%s on %s", b.Address, b.Detail.Path.Interface))
+		}
+	}
+	if len(not) == 0 {
+		return ""
+	}
+	return "asymmetric route: replies arrive by an interface without the program (--interface): " + some(not, ", ")
 }
 
 // stateWords returns "no-endpoints: reason".

@@ -20,6 +20,7 @@ type command struct {
 	output  status.Output
 	watch   time.Duration // 0 for once
 	streams bool          // follows events: results are merged by line
+	judges  bool          // begins with the verdict
 }
 
 // tabular are the commands whose results are tables that can be merged.
@@ -28,6 +29,7 @@ var tabular = []string{"status", "get", "explain", "drops"}
 // parse reads what matters here of a command line; the pods' binary checks the rest.
 func parse(args []string) command {
 	c := command{format: status.Table}
+	c.judges = len(args) > 0 && args[0] == "status" && !slices.Contains(args, "--ready")
 	mergeable := len(args) > 0 && slices.Contains(tabular, args[0])
 	events := len(args) > 1 && args[0] == "get" && strings.HasPrefix(args[1], "event")
 	for i := 0; i < len(args); i++ {

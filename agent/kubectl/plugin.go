@@ -22,6 +22,8 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
 
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/agent/verdict"
 	"github.com/fairlead/fairlead/internal/kubeclient"
 )
 
@@ -70,7 +72,13 @@ func Run(ctx context.Context, c Config, args []string, out, errOut io.Writer) er
 		return err
 	}
 	run := func(ctx context.Context, p corev1.Pod, args []string, out io.Writer) error {
+		if args[0] == "sysdump" { // whose summary is part of the archive
+			return execute(ctx, config, client, p, args, out, io.Discard)
+		}
 		return execute(ctx, config, client, p, args, out, errOut)
+	}
+	if args[0] == "sysdump" {
+		return query{Config: c, pods: pods, run: run}.sysdump(ctx, cluster{client}, args[1:], out)
 	}
 	return query{Config: c, pods: pods, run: run}.print(ctx, args, out)
 }
@@ -116,6 +124,12 @@ func (q query) once(ctx context.Context, c command, out io.Writer) error {
 	nodes := make([]string, len(q.pods))
 	for i, p := range q.pods {
 		nodes[i] = p.Spec.NodeName
+	}
+	if c.judges && (c.format == status.Table || c.format == status.Wide) {
+		v, _ := verdict.Settled(ctx, q.statuses)
+		if err := status.PrintSections(out, []status.Section{{Lines: v.Lines()}}, c.output); err != nil {
+			return err
+		}
 	}
 	return errors.Join(append(errs, c.merge(out, nodes, answers))...)
 }

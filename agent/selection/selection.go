@@ -24,9 +24,11 @@ type Selection struct {
 	Addresses []netip.Addr
 	// Prefixes are those of routes.
 	Prefixes []netip.Prefix
+	// Tables adds digests of Maglev tables, which takes time.
+	Tables bool
 }
 
-// All reports whether everything is selected.
+// All reports whether everything is selected, perhaps with Tables.
 func (s Selection) All() bool {
 	return len(s.Services) == 0 && len(s.Backends) == 0 && len(s.Addresses) == 0 && len(s.Prefixes) == 0
 }
@@ -46,12 +48,15 @@ func (s Selection) Values() url.Values {
 	for _, p := range s.Prefixes {
 		v.Add("prefix", p.String())
 	}
+	if s.Tables {
+		v.Set("tables", "true")
+	}
 	return v
 }
 
 // Parse is the inverse of Values. Other parameters are ignored.
 func Parse(v url.Values) (s Selection, err error) {
-	s.Services, s.Backends = v["service"], v["backend"]
+	s.Services, s.Backends, s.Tables = v["service"], v["backend"], v.Get("tables") == "true"
 	for _, text := range v["address"] {
 		a, err := netip.ParseAddr(text)
 		if err != nil {

@@ -25,6 +25,7 @@ import (
 func TestParseIsTheInverseOfValues(t *testing.T) {
 	for _, s := range []selection.Selection{
 		{},
+		{Tables: true},
 		{Services: []string{"web", "default/dns"}, Backends: []string{"172.16.1.10:80", "web-1"}},
 		{Addresses: []netip.Addr{netip.MustParseAddr("2001:db8::1")}, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}},
 	} {

@@ -74,12 +74,13 @@ type Agent struct {
 	Placement func() (dsr.State, error)
 	Paths     func([]netip.Addr) (map[netip.Addr]dataplane.Path, error)
 
-	detailed bool
+	detailed, tables bool
 }
 
 // GatherOnly returns the Status of what is selected, with details, at a cost that does not
 // depend on the rest.
 func (a Agent) GatherOnly(now time.Time, only selection.Selection) Status {
+	a.tables = only.Tables
 	if only.All() {
 		return a.Gather(now)
 	}
@@ -273,6 +274,11 @@ func (g *gatherer) frontend(f *plan.Frontend) Frontend {
 		out.Backends = append(out.Backends, shown)
 	}
 	out.State, out.Reason = g.state(f, out.Backends)
+	if r, ok := g.DataPlane.(dataplane.Reader); ok && g.tables && f.State.Programmed() && f.Service.Scheduler == service.Maglev {
+		if p, _ := r.Read(f.Key); p != nil { // what cannot be read is not compared
+			out.Table = p.Digest
+		}
+	}
 	if g.detailed {
 		g.detail(f, &out)
 	}

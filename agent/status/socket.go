@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/internal/httpserver"
 	"github.com/fairlead/fairlead/internal/limit"
 	"github.com/fairlead/fairlead/internal/logging"
+	"github.com/fairlead/fairlead/internal/profile"
 	"github.com/fairlead/fairlead/internal/unixsocket"
 )
 
@@ -90,6 +91,7 @@ func Handler(get Getter, more ...Endpoint) http.Handler {
 		mux.Handle(e.Pattern, e)
 	}
 	mux.HandleFunc(logging.Path, logging.Serve)
+	mux.HandleFunc("GET "+profile.Path+"{name}", profile.Serve)
 	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, r *http.Request) {
 		only, err := selection.Parse(r.URL.Query())
 		if err != nil {
@@ -139,8 +141,8 @@ func Fetch(ctx context.Context, path string) (Status, error) {
 func FetchOnly(ctx context.Context, path string, only selection.Selection) (Status, error) {
 	var s Status
 	target := statusPath
-	if !only.All() {
-		target += "?" + only.Values().Encode()
+	if params := only.Values(); len(params) > 0 {
+		target += "?" + params.Encode()
 	}
 	resp, err := send(ctx, path, http.MethodGet, target, nil)
 	if err != nil {

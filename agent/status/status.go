@@ -170,6 +170,8 @@ type Frontend struct {
 	SYNFlood *dataplane.SYNCounts `json:"synFlood,omitempty"`
 	// Backends are the backends of the frontend.
 	Backends []Backend `json:"backends"`
+	// Table is a digest of the frontend's Maglev table, for a query that asks for it.
+	Table string `json:"table,omitempty"`
 	// Detail is what the kernel has, for a query that selects the frontend.
 	Detail *selection.Frontend `json:"detail,omitempty"`
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/dump"
 	"github.com/fairlead/fairlead/cmd/internal/cli"
 )
 
@@ -29,6 +30,7 @@ connection.`)
 		newTraceCommand(),
 		newCaptureCommand(),
 		newDoctorCommand(),
+		dump.Command(groupQuery),
 		newImportCommand(),
 		newCheckCommand(),
 		newDiffCommand(),

@@ -35,7 +35,7 @@ func (d *DataPlane) Read(k service.Key) (*dataplane.Programmed, error) {
 		return nil, fmt.Errorf("xdp: %w", err)
 	}
 	var owned map[uint32]int
-	p.Slots, owned = d.rings.Owned(ringmap.Ring{Entry: v, Protocol: k.Protocol})
+	p.Slots, owned, p.Digest = d.rings.Owned(ringmap.Ring{Entry: v, Protocol: k.Protocol}, d.servers.addrOf)
 	for id, n := range owned {
 		if addr := d.servers.addrOf(id); addr.IsValid() {
 			p.Owned[addr] = n

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -46,7 +48,7 @@ func agents(ctx context.Context, o doctor.Options) ([]doctor.Agent, error) {
 // ask returns an Agent without a Socket if the file does not exist.
 func ask(ctx context.Context, path string) doctor.Agent {
 	a := doctor.Agent{Socket: path}
-	pid, err := listener(ctx, path)
+	pid, err := Listener(ctx, path)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return doctor.Agent{}
@@ -72,6 +74,9 @@ func ask(ctx context.Context, path string) doctor.Agent {
 	}
 	if s.DataPlane != nil {
 		a.Warnings, a.IPVS = s.DataPlane.Warnings, s.DataPlane.Kind == "ipvs"
+		if !a.IPVS && isHere(pid) {
+			a.Attached = interfaces(s.DataPlane.Attached)
+		}
 	}
 	addresses := map[string]bool{}
 	for _, svc := range s.Services {
@@ -90,9 +95,26 @@ func ask(ctx context.Context, path string) doctor.Agent {
 	return a
 }
 
-// listener returns the process that listens on a unix socket; 0 if it is in another PID
+// isHere reports whether a process is in this network namespace.
+func isHere(pid int) bool {
+	its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
+	own, err2 := os.Readlink("/proc/self/ns/net")
+	return err == nil && err2 == nil && its == own
+}
+
+// interfaces returns the names in front of lines like "eth0: native".
+func interfaces(lines []string) (names []string) {
+	for _, line := range lines {
+		if name, _, ok := strings.Cut(line, ":"); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Listener returns the process that listens on a unix socket; 0 if it is in another PID
 // namespace.
-func listener(ctx context.Context, path string) (pid int, err error) {
+func Listener(ctx context.Context, path string) (pid int, err error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	if err != nil {
 		return 0, err

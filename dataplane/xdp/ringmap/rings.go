@@ -6,6 +6,7 @@ package ringmap
 
 import (
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 
 	"github.com/cilium/ebpf"
@@ -209,17 +210,27 @@ func (r *Rings) InKernel(of Ring) (bool, error) {
 	return r.memory.has(one.place)
 }
 
-// Owned returns the size of a ring in the kernel, and the number of slots of each owner.
-func (r *Rings) Owned(of Ring) (slots int, owned map[ring.ID]int) {
+// Owned returns the size of a ring in the kernel, the number of slots of each owner, and a
+// digest of which slots have which owner. addr returns the address of an owner, which is the
+// same on all load balancers, as its number is not.
+func (r *Rings) Owned(of Ring, addr func(ring.ID) netip.AddrPort) (slots int, owned map[ring.ID]int, digest string) {
 	owned = map[ring.ID]int{}
 	one := r.shared.find(of)
 	if one == nil {
-		return 0, owned
+		return 0, owned, ""
 	}
+	sums := map[ring.ID][]byte{}
+	all := fnv.New64a()
 	for i := range one.n {
-		owned[firstOf(one.at(i))]++
+		id := firstOf(one.at(i))
+		if owned[id]++; sums[id] == nil {
+			h := fnv.New64a()
+			_, _ = h.Write([]byte(addr(id).String()))
+			sums[id] = h.Sum(nil)
+		}
+		_, _ = all.Write(sums[id])
 	}
-	return one.n, owned
+	return one.n, owned, fmt.Sprintf("%d-%016x", one.n, all.Sum64())
 }
 
 // Slots returns a ring from the kernel, nil for a scheduler whose next ring does not depend on

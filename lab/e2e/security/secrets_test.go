@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/agent/sysdump"
 	"github.com/fairlead/fairlead/internal/nodekey"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
@@ -312,8 +313,32 @@ func (p *place) looks() {
 			p.fairlead("lb", append(look, "--socket", p.path("agent.sock"), "-o", format)...)
 		}
 	}
+	p.dumps()
 	for host, address := range map[string]string{"router": "127.0.0.1:9001", "pod": "127.0.0.1:9002", "lb": "127.0.0.1:9003"} {
 		p.said["metrics of "+host] = p.metrics(host, address)
+	}
+}
+
+// dumps makes a sysdump, and reads every file in it.
+func (p *place) dumps() {
+	p.t.Helper()
+	file := p.path("dump.tar.gz")
+	said := p.fairlead("lb", "sysdump", "--socket", p.path("agent.sock"), "--socket", p.path("router.sock"), "--socket", p.path("reflector.sock"), "--observe", "300ms", "--file", file)
+	archive, err := os.Open(file)
+	if err != nil {
+		p.t.Fatalf("%v: %s", err, said)
+	}
+	defer archive.Close()
+	names := map[string]bool{}
+	must(p.t, sysdump.Each(archive, func(name string, text []byte) error {
+		names[filepath.Base(name)] = true
+		p.said[name] = string(text)
+		return nil
+	}))
+	for _, name := range []string{"summary.txt", "status.json", "log.txt", "process.txt", "web.yaml", "events.jsonl", "heap.pprof", "cpu.pprof", "pins.txt", "links.txt"} {
+		if !names[name] {
+			p.t.Errorf("the sysdump lacks %s: %v; %s", name, names, said)
+		}
 	}
 }
 
