@@ -253,19 +253,14 @@ func (g *gatherer) frontend(f *plan.Frontend) Frontend {
 	if counts.SYN != (dataplane.SYNCounts{}) {
 		out.SYNFlood = &counts.SYN
 	}
-	held := make(map[netip.AddrPort]service.Backend, len(f.Backends))
-	for _, h := range g.view.Held[f.Key].Backends {
-		held[h.Addr] = h
+	held := make(map[netip.AddrPort]*service.Backend, len(f.Backends))
+	programmed := g.view.Held[f.Key].Backends
+	for i := range programmed {
+		held[programmed[i].Addr] = &programmed[i]
 	}
 	for _, b := range f.Backends {
-		shown, wasUp := g.backend(b)
-		shown.Counts = counts.Backends[b.Addr.String()]
+		shown := g.backend(f, b, held[b.Addr], counts.Backends[b.Addr.String()])
 		if f.State != plan.Conflict {
-			if h, is := held[b.Addr]; is {
-				shown.InService, shown.ProgrammedWeight = true, h.Weight
-				// A backend that was never up has nothing to drain.
-				shown.Draining = h.Draining() && (b.Weight == 0 || wasUp || shown.Counts.Flows > 0)
-			}
 			shown.Local = g.local(f, b)
 		}
 		out.Backends = append(out.Backends, shown)
@@ -299,17 +294,44 @@ func (g *gatherer) state(f *plan.Frontend, backends []Backend) (plan.State, stri
 	return Pending, "not yet programmed into the data plane"
 }
 
-func (g *gatherer) backend(b plan.Backend) (out Backend, wasUp bool) {
-	out = Backend{
-		Address: b.Addr, Name: b.Name, Node: b.Node, Weight: b.Weight, Draining: b.Draining(), Health: b.Health.String(),
+// backend returns a backend of a frontend. held is what the data plane has of it, or nil.
+func (g *gatherer) backend(f *plan.Frontend, b plan.Backend, held *service.Backend, counts dataplane.Counts) Backend {
+	out := Backend{
+		Address: b.Addr, Name: b.Name, Node: b.Node, Weight: b.Weight, Draining: b.Draining(), Health: b.Health.String(), Counts: counts,
 	}
+	wasUp := false
 	if b.Target.Check.Kind == service.CheckNone || g.Probed == nil {
 		out.Health = "unchecked"
 	} else {
 		r := g.Probed(b.Target)
 		out.Since, out.LastError, wasUp = r.Since, r.Error, r.WasUp
 	}
-	return out, wasUp
+	if held != nil && f.State != plan.Conflict {
+		out.InService, out.ProgrammedWeight = true, held.Weight
+		// A backend that was never up has nothing to drain.
+		out.Draining = held.Draining() && (b.Weight == 0 || wasUp || counts.Flows > 0)
+	}
+	return out
+}
+
+// FrontendState returns the state of one frontend of a view, and its reason. Without a data
+// plane, it is that in the plan.
+func (a Agent) FrontendState(view *reconciler.View, f *plan.Frontend) (plan.State, string) {
+	if a.DataPlane == nil {
+		return f.State, f.Reason
+	}
+	g := gatherer{Agent: a, view: view}
+	return g.state(f, nil)
+}
+
+// BackendState returns one backend of a frontend of a view, given its counters.
+func (a Agent) BackendState(view *reconciler.View, f *plan.Frontend, b plan.Backend, counts dataplane.Counts) Backend {
+	g := gatherer{Agent: a, view: view}
+	all := view.Held[f.Key].Backends
+	if i := slices.IndexFunc(all, func(h service.Backend) bool { return h.Addr == b.Addr }); i >= 0 {
+		return g.backend(f, b, &all[i], counts)
+	}
+	return g.backend(f, b, nil, counts)
 }
 
 func (g *gatherer) routes() []Route {
