@@ -141,7 +141,8 @@ func (a Agent) Gather(now time.Time) Status {
 	}
 	s.Drain = drainOf(g.view)
 	s.Peers = g.allPeers()
-	s.Problems = append(s.Problems, g.segments()...)
+	answered, unanswered := a.answered()
+	g.answered, s.Problems = answered, append(s.Problems, unanswered...)
 	s.Services = g.services()
 	s.Problems = append(s.Problems, g.paths(s.Services)...)
 	s.Routes = g.routes()
@@ -200,21 +201,6 @@ func (g *gatherer) allPeers() []advertise.Peer {
 		all = append(all, g.Layer2.Peers()...)
 	}
 	return all
-}
-
-// segments notes who answers on layer 2, and returns the problems.
-func (g *gatherer) segments() (problems []problem.Problem) {
-	g.answered, problems = g.Agent.answered()
-	return problems
-}
-
-func (g *gatherer) count() error {
-	all, err := g.DataPlane.Counters()
-	g.counts = make(map[service.Key]dataplane.FrontendCounters, len(all))
-	for _, c := range all {
-		g.counts[c.Key] = c
-	}
-	return err
 }
 
 func (g *gatherer) services() []Service {
@@ -320,16 +306,16 @@ func (a Agent) FrontendState(view *reconciler.View, f *plan.Frontend) (plan.Stat
 	if a.DataPlane == nil {
 		return f.State, f.Reason
 	}
-	g := gatherer{Agent: a, view: view}
-	return g.state(f, nil)
+	return (&gatherer{Agent: a, view: view}).state(f, nil)
 }
 
 // BackendState returns one backend of a frontend of a view, given its counters.
 func (a Agent) BackendState(view *reconciler.View, f *plan.Frontend, b plan.Backend, counts dataplane.Counts) Backend {
 	g := gatherer{Agent: a, view: view}
-	all := view.Held[f.Key].Backends
-	if i := slices.IndexFunc(all, func(h service.Backend) bool { return h.Addr == b.Addr }); i >= 0 {
-		return g.backend(f, b, &all[i], counts)
+	for _, h := range view.Held[f.Key].Backends {
+		if h.Addr == b.Addr {
+			return g.backend(f, b, &h, counts)
+		}
 	}
 	return g.backend(f, b, nil, counts)
 }
@@ -418,8 +404,7 @@ func (g *gatherer) notAdvertised(r plan.Route) (plan.Rule, string) {
 func (g *gatherer) failures() []problem.Problem {
 	var problems []problem.Problem
 	for _, what := range slices.Sorted(maps.Keys(g.view.Failures)) {
-		message := about(what, g.view.Failures[what].Error())
-		problems = append(problems, problem.Failed(what, message+" (it is tried again)"))
+		problems = append(problems, problem.Failed(what, about(what, g.view.Failures[what].Error())+" (it is tried again)"))
 	}
 	return problems
 }
