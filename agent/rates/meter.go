@@ -69,7 +69,7 @@ func (m *meter[K]) rate(k K) Rate {
 }
 
 // grown returns by how much a counter has grown. One that is smaller than before has
-// started again: its object was programmed anew.
+// started again: its object was programmed again.
 func grown(before, after uint64) float64 {
 	if after < before {
 		return float64(after)

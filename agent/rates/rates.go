@@ -86,7 +86,7 @@ type Row struct {
 	State string `json:"state"`
 	// Reason explains a State other than active.
 	Reason string `json:"reason,omitempty"`
-	// Health is that of a backend, as in the status, Since when it changed, LastError why
+	// Health is that of a backend, as in the status, Since the time of its last change, LastError why
 	// the latest failed probe failed.
 	Health    string    `json:"health,omitempty"`
 	Since     time.Time `json:"since,omitzero"`

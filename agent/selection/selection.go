@@ -24,11 +24,14 @@ type Selection struct {
 	Addresses []netip.Addr
 	// Prefixes are those of routes.
 	Prefixes []netip.Prefix
+	// Node selects what concerns the node, such as its peers and its drain; it is also part
+	// of every other selection.
+	Node bool
 }
 
 // All reports whether everything is selected.
 func (s Selection) All() bool {
-	return len(s.Services) == 0 && len(s.Backends) == 0 && len(s.Addresses) == 0 && len(s.Prefixes) == 0
+	return len(s.Services) == 0 && len(s.Backends) == 0 && len(s.Addresses) == 0 && len(s.Prefixes) == 0 && !s.Node
 }
 
 // Values returns the parameters of a request.
@@ -46,12 +49,15 @@ func (s Selection) Values() url.Values {
 	for _, p := range s.Prefixes {
 		v.Add("prefix", p.String())
 	}
+	if s.Node {
+		v.Set("node", "true")
+	}
 	return v
 }
 
 // Parse is the inverse of Values. Other parameters are ignored.
 func Parse(v url.Values) (s Selection, err error) {
-	s.Services, s.Backends = v["service"], v["backend"]
+	s.Services, s.Backends, s.Node = v["service"], v["backend"], v.Get("node") == "true"
 	for _, text := range v["address"] {
 		a, err := netip.ParseAddr(text)
 		if err != nil {
