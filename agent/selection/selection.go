@@ -24,8 +24,8 @@ type Selection struct {
 	Addresses []netip.Addr
 	// Prefixes are those of routes.
 	Prefixes []netip.Prefix
-	// Node selects what concerns the node, such as its peers and its drain; it is also part
-	// of every other selection.
+	// Node selects what concerns the node: its peers, its drain, and the routes that it is
+	// withdrawing. All but the last are also part of every other selection.
 	Node bool
 }
 

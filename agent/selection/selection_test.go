@@ -111,7 +111,7 @@ func TestNarrowToTheNode(t *testing.T) {
 	all := view(3)
 	all.Problems = append(all.Problems, problem.Problem{Object: "data plane", Message: "no"})
 	v := selection.Selection{Node: true}.Narrow(all)
-	if len(v.Plan.Frontends)+len(v.Plan.Routes)+len(v.Stale) > 0 || len(v.Problems) != 1 || v.Failures["announcer"] == nil {
+	if len(v.Plan.Frontends)+len(v.Plan.Routes)+len(v.Stale) > 0 || len(v.Problems) != 1 || v.Failures["announcer"] == nil || len(v.Withdrawing) != 3 {
 		t.Errorf("%+v, %v, %v", v.Plan, v.Problems, v.Failures)
 	}
 }

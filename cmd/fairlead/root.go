@@ -22,6 +22,7 @@ connection.`)
 		newUndrainCommand(),
 		newCleanupCommand(),
 		newStatusCommand(),
+		newTopCommand(),
 		newGetCommand(),
 		newExplainCommand(),
 		newDropsCommand(),
