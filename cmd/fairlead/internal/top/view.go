@@ -86,7 +86,7 @@ func (m *Model) title() string {
 		words = r.Node + "  measuring"
 	}
 	if m.paused {
-		words += "  PAUSED"
+		words = "PAUSED  " + words
 	}
 	return "fairlead top  " + words
 }
@@ -294,7 +294,7 @@ func (m *Model) recent(title string, is func(event.Event) bool) []Line {
 		if e.Severity == event.Warning {
 			style = Warn
 		}
-		lines = append(lines, Line{printable(fmt.Sprintf("  %s  %s  %s", e.Last.UTC().Format(time.TimeOnly), e.Type, e.Cause)), style})
+		lines = append(lines, Line{printable(fmt.Sprintf("  %s  %s  %s  %s", e.Last.UTC().Format(time.TimeOnly), e.Type, e.Object, e.Cause)), style})
 	}
 	if len(lines) == 2 {
 		return append(lines, Line{"  none", Dim})
@@ -330,13 +330,15 @@ func helpLines() []Line {
 
 const help = `1 to 8, tab     another view
 up, down, j, k  select a row; also pgup, pgdn, home, end
-enter           open it: Service, frontend, backend with its error and events
+enter           open the row: Service, frontend, backend
 esc             back
-/               filter rows by name, address, node or state; enter ends, esc clears
-n s u p b f     sort by name, state, up, packets, bits, new flows; again: reverse
+/               filter by name, address, node or state: enter ends, esc clears
+n s u p b f     sort by name, state, up, packets, bits, new flows;
+                the same key again reverses the order
 space           pause
 q               quit
 
-UP is how many backends pass their health checks, of all. Rates are those between
-two readings of the counters: packets to backends, bits from the IP header on, and
-new flows where they are counted. The selected row's reason is below the rows.`
+UP is how many backends pass their health checks. Rates are those between two
+readings of the counters: packets to backends, bits from the IP header on, and
+new flows where they are counted. The line below the rows explains the selected
+one.`
