@@ -65,7 +65,7 @@ reads its counters only while somebody looks, and uses at most 2% of a core.`,
 
 func (v *liveView) run(cmd *cobra.Command, _ []string) error {
 	ctx, out, q := cmd.Context(), cmd.OutOrStdout(), v.rates
-	m, fetch := top.New(top.Tab(q.View), q.Sort, q.Filter, q.Interval), top.Asker(&v.Query)
+	m, fetch := top.New(top.Tab(q.View), q.Sort, q.Filter, q.Interval), top.FromAgent(&v.Query)
 	if v.once {
 		r, err := top.Once(ctx, m, q.Limit, fetch)
 		if err != nil {

@@ -90,18 +90,18 @@ func TestTop(t *testing.T) {
 	term.press(t, "Enter")
 	term.shows(t, `services > default/shop`, `^> TCP `+s.HTTP().String()+` `)
 	term.press(t, "Enter")
-	term.shows(t, dead+`:[0-9]+ .* down `)
+	term.shows(t, dead+`:[0-9]+ .* (down|removed) `)
 	term.press(t, "s")
 	term.shows(t, `^> `+dead)
 	term.press(t, "Enter")
-	term.shows(t, `health +down for`, `last error +.*connection refused`, `BackendUnhealthy .*connection refused`)
+	term.shows(t, `health +(down|removed) for`, `last error +.*connection refused`, `BackendUnhealthy .*connection refused`)
 	term.press(t, "Escape")
-	term.shows(t, `^> `+dead+`.* down `)
+	term.shows(t, `^> `+dead+`.* (down|removed) `)
 	term.press(t, "5")
 	term.shows(t, `established`)
 	term.tmux(t, "resize-window", "-x", "60", "-y", "15")
 	term.press(t, "8")
-	screen := term.shows(t, `BackendUnheal`)
+	screen := term.shows(t, `BackendUnhealthy +Backend`)
 	if n := strings.Count(strings.TrimRight(screen, "\n"), "\n") + 1; n > 15 {
 		t.Errorf("%d lines after the terminal has become smaller:\n%s", n, screen)
 	}
@@ -128,4 +128,3 @@ func topOnce(t *testing.T, w *fixture.World, socket string) {
 	term.press(t, "C-c")
 	term.shows(t, `ready> $`)
 }
-

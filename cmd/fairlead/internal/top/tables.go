@@ -16,6 +16,8 @@ type column struct {
 	title string
 	right bool
 	by    rates.Column
+	// loose columns are shortened first: the line below the rows has their text.
+	loose bool
 }
 
 // table is the rows of a page.
@@ -67,10 +69,10 @@ func (m *Model) table() table {
 }
 
 // rateColumns are the last columns of rows with rates.
-var rateColumns = []column{{"PACKETS/S", true, rates.ByPackets}, {"BITS/S", true, rates.ByBits}, {"FLOWS/S", true, rates.ByFlows}}
+var rateColumns = []column{{"PACKETS/S", true, rates.ByPackets, false}, {"BITS/S", true, rates.ByBits, false}, {"FLOWS/S", true, rates.ByFlows, false}}
 
 func rateTable(tab Tab, ofService bool, r rates.Report, now time.Time) table {
-	name, state, up := column{title: "SERVICE", by: rates.ByName}, column{title: "STATE", by: rates.ByState}, column{"UP", true, rates.ByUp}
+	name, state, up := column{title: "SERVICE", by: rates.ByName}, column{title: "STATE", by: rates.ByState}, column{"UP", true, rates.ByUp, false}
 	var t table
 	switch tab {
 	case Services:
@@ -149,7 +151,7 @@ func styleOf(r rates.Row) Style {
 }
 
 func peerTable(s status.Status) table {
-	t := table{columns: []column{{title: "PEER"}, {title: "AS"}, {title: "STATE"}, {title: "SINCE"}, {title: "BFD"}, {title: "RECEIVED", right: true}, {title: "SENT", right: true}, {title: "LAST ERROR"}}}
+	t := table{columns: []column{{title: "PEER"}, {title: "AS"}, {title: "STATE"}, {title: "SINCE"}, {title: "BFD"}, {title: "RECEIVED", right: true}, {title: "SENT", right: true}, {title: "LAST ERROR", loose: true}}}
 	for _, p := range s.Peers {
 		name, as, style := p.Address, "", Plain
 		if p.Name != "" && p.Name != p.Address {
@@ -169,7 +171,7 @@ func peerTable(s status.Status) table {
 // drainTable shows the drain of the node, routes whose withdrawal is not confirmed, and
 // frontends that stay until it is.
 func drainTable(s status.Status) table {
-	t := table{columns: []column{{title: "OBJECT"}, {title: "STATE"}, {title: "SINCE"}, {title: "FLOWS", right: true}, {title: "REASON"}}}
+	t := table{columns: []column{{title: "OBJECT"}, {title: "STATE"}, {title: "SINCE"}, {title: "FLOWS", right: true}, {title: "REASON", loose: true}}}
 	if d := s.Drain; d != nil {
 		t.add("node", s.DrainWords(), Warn, "node "+s.Node, string(d.Stage), status.Age(d.Since, s.Time), fmt.Sprint(d.Flows), strings.Join(d.Reasons, "; "))
 	}
@@ -197,17 +199,26 @@ func dropTable(drops []rates.Drop) table {
 
 // eventTable shows the latest event first.
 func eventTable(events []event.Event) table {
-	t := table{columns: []column{{title: "TIME"}, {title: "TYPE"}, {title: "OBJECT"}, {title: "CHANGE"}, {title: "CAUSE"}}}
+	t := table{columns: []column{{title: "TIME"}, {title: "TYPE"}, {title: "OBJECT"}, {title: "CHANGE", loose: true}}}
 	for _, e := range slices.Backward(events) {
-		change, style := strings.TrimSpace(e.From+" -> "+e.To), Plain
-		if e.From == "" || e.To == "" {
-			change = e.From + e.To
-		}
+		style := Plain
 		if e.Severity == event.Warning {
 			style = Warn
 		}
-		object := strings.TrimSpace(e.Object.String() + " " + e.Field)
-		t.add(fmt.Sprint(e.ID), fmt.Sprintf("%s, %d times: %s", object, e.Count, e.Cause), style, e.Last.UTC().Format("15:04:05"), string(e.Type), object, change, e.Cause)
+		object, change := strings.TrimSpace(e.Object.String()+" "+e.Field), changeOf(e)
+		t.add(fmt.Sprint(e.ID), fmt.Sprintf("%s, %d times: %s", object, e.Count, change), style, e.Last.UTC().Format(time.TimeOnly), string(e.Type), object, change)
 	}
 	return t
+}
+
+// changeOf returns "up -> down: connection refused", or what of it is known.
+func changeOf(e event.Event) string {
+	change := e.From + e.To
+	if e.From != "" && e.To != "" {
+		change = e.From + " -> " + e.To
+	}
+	if change != "" && e.Cause != "" {
+		change += ": "
+	}
+	return change + e.Cause
 }

@@ -161,7 +161,7 @@ func (m *Model) list(t table, n int, cursor bool) []Line {
 		}
 	}
 	shown := append([][]string{titles}, t.rows[first:end]...)
-	widths := widthsOf(shown, m.width-2)
+	widths := widthsOf(shown, t.columns, m.width-2)
 	var lines []Line
 	for i, row := range shown {
 		line := Line{"  " + join(row, widths, t.columns), Head}
@@ -175,10 +175,10 @@ func (m *Model) list(t table, n int, cursor bool) []Line {
 	return lines
 }
 
-// widthsOf returns the widths of columns: what they need, less for the widest ones if that
-// is more than there is.
-func widthsOf(rows [][]string, width int) []int {
-	widths := make([]int, len(rows[0]))
+// widthsOf returns the widths of columns: what they need or, if that is more than there
+// is, less for loose columns and then for the widest ones.
+func widthsOf(rows [][]string, columns []column, width int) []int {
+	widths := make([]int, len(columns))
 	total := len(gap) * (len(widths) - 1)
 	for i := range widths {
 		for _, row := range rows {
@@ -186,13 +186,13 @@ func widthsOf(rows [][]string, width int) []int {
 		}
 		total += widths[i]
 	}
-	for ; total > width; total-- {
-		widest := 0
-		for i, w := range widths {
-			if w > widths[widest] {
-				widest = i
-			}
+	for i, c := range columns {
+		if less := min(total-width, widths[i]-narrowest); c.loose && less > 0 {
+			widths[i], total = widths[i]-less, total-less
 		}
+	}
+	for ; total > width; total-- {
+		widest := slices.Index(widths, slices.Max(widths))
 		if widths[widest] <= narrowest {
 			break
 		}
@@ -277,15 +277,13 @@ func (m *Model) backend() []Line {
 	}
 	lines = append(append(lines, state...), Line{})
 	lines = append(lines, m.list(m.table(), max((m.height-len(lines)-above-below)/2, 1), false)...)
-	return append(lines, m.recent("events", func(e event.Event) bool {
-		host := b.Backend[:strings.LastIndexByte(b.Backend, ':')]
-		return e.Object.Kind == "Backend" && e.Object.Name == strings.Trim(host, "[]")
-	})...)
+	host := strings.Trim(b.Backend[:strings.LastIndexByte(b.Backend, ':')], "[]")
+	return append(lines, m.recent(func(e event.Event) bool { return e.Object == event.Object{Kind: "Backend", Name: host} }, changeOf)...)
 }
 
-// recent returns the latest events of some kind, as lines.
-func (m *Model) recent(title string, is func(event.Event) bool) []Line {
-	lines := []Line{{}, {"  " + strings.ToUpper(title), Head}}
+// recent returns the latest events of some kind, each with some words.
+func (m *Model) recent(is func(event.Event) bool, words func(event.Event) string) []Line {
+	lines := []Line{{}, {"  EVENTS", Head}}
 	for _, e := range slices.Backward(m.events) {
 		if !is(e) || len(lines) > 20 {
 			continue
@@ -294,7 +292,7 @@ func (m *Model) recent(title string, is func(event.Event) bool) []Line {
 		if e.Severity == event.Warning {
 			style = Warn
 		}
-		lines = append(lines, Line{printable(fmt.Sprintf("  %s  %s  %s  %s", e.Last.UTC().Format(time.TimeOnly), e.Type, e.Object, e.Cause)), style})
+		lines = append(lines, Line{printable(fmt.Sprintf("  %s  %s  %s", e.Last.UTC().Format(time.TimeOnly), e.Type, words(e))), style})
 	}
 	if len(lines) == 2 {
 		return append(lines, Line{"  none", Dim})
@@ -317,7 +315,7 @@ func (m *Model) node() []Line {
 			lines = append(lines, Line{"  " + printable(s.Problems[i].String()), Bad})
 		}
 	}
-	return append(lines, m.recent("events", func(event.Event) bool { return true })...)
+	return append(lines, m.recent(func(event.Event) bool { return true }, func(e event.Event) string { return e.Object.String() + "  " + changeOf(e) })...)
 }
 
 func helpLines() []Line {

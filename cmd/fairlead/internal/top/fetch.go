@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/internal/limit"
 )
 
-// Asker returns a Fetch that queries an agent.
-func Asker(q *query.Query) Fetch {
+// FromAgent returns a Fetch that queries an agent.
+func FromAgent(q *query.Query) Fetch {
 	return func(ctx context.Context, w Wants) (s Sample) {
 		ctx, cancel := context.WithTimeout(ctx, query.Timeout)
 		defer cancel()
