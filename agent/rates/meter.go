@@ -12,7 +12,7 @@ import (
 type Cause struct{ At, Reason string }
 
 // backendKey is a backend of a frontend; with a zero Key, one that is counted once for
-// several; or the sum of all of them.
+// several, or the sum of those that are not.
 type backendKey struct {
 	key  service.Key
 	addr netip.AddrPort
@@ -61,6 +61,9 @@ func (m *meter[K]) rate(k K) Rate {
 		return Rate{}
 	}
 	before, after := m.before.counts[k], m.after.counts[k]
+	if before == after {
+		return Rate{}
+	}
 	return Rate{
 		Packets: grown(before.Packets, after.Packets) / seconds,
 		Bits:    8 * grown(before.Bytes, after.Bytes) / seconds,

@@ -171,11 +171,16 @@ func (s *snapshot) places(q Query) (all []backend) {
 // backendRows returns rows of backends by address, or at one place if they have no number
 // of frontends.
 func (s *snapshot) backendRows(all []backend) rows {
-	counter := func(b backend) backendKey {
-		if b.frontends > 0 {
-			return backendKey{addr: b.addr, sum: true}
+	m := s.byBackend
+	traffic := func(b backend) (Rate, dataplane.Counts) {
+		k, all := backendKey{addr: b.addr}, backendKey{addr: b.addr, sum: true}
+		if b.frontends == 0 {
+			k = counted(m, s.frontends[b.worst.frontend].Key, b.addr)
+			return m.rate(k), m.after.counts[k]
 		}
-		return counted(s.byBackend, s.frontends[b.worst.frontend].Key, b.addr)
+		rate := m.rate(k)
+		rate.add(m.rate(all))
+		return rate, sum(m.after.counts[k], m.after.counts[all])
 	}
 	return rows{
 		n:     len(all),
@@ -184,11 +189,12 @@ func (s *snapshot) backendRows(all []backend) rows {
 			if by == ByState || by == ByUp {
 				return float64(all[i].harm)
 			}
-			return key(by, s.byBackend.rate(counter(all[i])), 0, 0)
+			rate, _ := traffic(all[i])
+			return key(by, rate, 0, 0)
 		},
 		row: func(i int) Row {
-			k := counter(all[i])
-			return s.backendRow(all[i], s.byBackend.rate(k), s.byBackend.after.counts[k])
+			rate, counts := traffic(all[i])
+			return s.backendRow(all[i], rate, counts)
 		},
 	}
 }
