@@ -19,28 +19,50 @@ type backendKey struct {
 	sum  bool
 }
 
-// reading is the counters at one moment.
-type reading[K comparable] struct {
-	at     time.Time
-	counts map[K]dataplane.Counts
+// meter compares the last two readings of counters. They share one map, because a lookup
+// costs more than everything else.
+type meter[K comparable] struct {
+	// before and after are the times of the readings, zero if there is none.
+	before, after time.Time
+	at            map[K]int
+	pairs         []pair
+	// readings counts them.
+	readings uint64
 }
 
-// meter compares the last two readings.
-type meter[K comparable] struct{ before, after reading[K] }
+// pair is the two readings of a counter.
+type pair struct {
+	before, after dataplane.Counts
+	// reading is the last one that had the counter.
+	reading uint64
+}
 
 // read adds a reading. If the last one was taken before oldest, it is not compared.
-func (m *meter[K]) read(now, oldest time.Time, counters func(map[K]dataplane.Counts) error) error {
-	m.before, m.after = m.after, m.before
-	if m.before.at.Before(oldest) {
-		m.before.at = time.Time{}
+func (m *meter[K]) read(now, oldest time.Time, counters func(add func(K, dataplane.Counts)) error) error {
+	m.before, m.after = m.after, now
+	if m.before.Before(oldest) {
+		*m = meter[K]{after: now, at: map[K]int{}}
 	}
-	if m.after.counts == nil {
-		m.after.counts = map[K]dataplane.Counts{}
+	m.readings++
+	for i := range m.pairs {
+		m.pairs[i].before, m.pairs[i].after = m.pairs[i].after, dataplane.Counts{}
 	}
-	clear(m.after.counts)
-	m.after.at = now
-	err := counters(m.after.counts)
-	if err != nil {
+	seen := 0
+	err := counters(func(k K, c dataplane.Counts) {
+		i, known := m.at[k]
+		if !known {
+			i = len(m.pairs)
+			m.at[k] = i
+			m.pairs = append(m.pairs, pair{})
+		}
+		p := &m.pairs[i]
+		if p.reading != m.readings {
+			p.reading = m.readings
+			seen++
+		}
+		p.after = sum(p.after, c)
+	})
+	if err != nil || len(m.pairs) > 2*seen+1000 { // most are of objects that are gone
 		*m = meter[K]{}
 	}
 	return err
@@ -48,27 +70,33 @@ func (m *meter[K]) read(now, oldest time.Time, counters func(map[K]dataplane.Cou
 
 // seconds returns the time between the two readings, 0 if there is only one.
 func (m *meter[K]) seconds() float64 {
-	if m.before.at.IsZero() {
+	if m.before.IsZero() {
 		return 0
 	}
-	return m.after.at.Sub(m.before.at).Seconds()
+	return m.after.Sub(m.before).Seconds()
 }
 
-// rate returns what happened per second between the readings.
-func (m *meter[K]) rate(k K) Rate {
-	seconds := m.seconds()
-	if seconds <= 0 {
-		return Rate{}
+// of returns what happened per second between the readings, and the totals.
+func (m *meter[K]) of(k K) (Rate, dataplane.Counts) {
+	i, known := m.at[k]
+	if !known {
+		return Rate{}, dataplane.Counts{}
 	}
-	before, after := m.before.counts[k], m.after.counts[k]
-	if before == after {
-		return Rate{}
+	p, seconds := &m.pairs[i], m.seconds()
+	if seconds <= 0 || p.before == p.after {
+		return Rate{}, p.after
 	}
 	return Rate{
-		Packets: grown(before.Packets, after.Packets) / seconds,
-		Bits:    8 * grown(before.Bytes, after.Bytes) / seconds,
-		Flows:   grown(before.Flows, after.Flows) / seconds,
-	}
+		Packets: grown(p.before.Packets, p.after.Packets) / seconds,
+		Bits:    8 * grown(p.before.Bytes, p.after.Bytes) / seconds,
+		Flows:   grown(p.before.Flows, p.after.Flows) / seconds,
+	}, p.after
+}
+
+// has reports whether the last reading had a counter.
+func (m *meter[K]) has(k K) bool {
+	i, known := m.at[k]
+	return known && m.pairs[i].reading == m.readings
 }
 
 // grown returns by how much a counter has grown. One that is smaller than before has
@@ -80,15 +108,6 @@ func grown(before, after uint64) float64 {
 	return float64(after - before)
 }
 
-// counted returns the Key that has the counters of a backend of a frontend.
-func counted(m *meter[backendKey], k service.Key, addr netip.AddrPort) backendKey {
-	if own := (backendKey{key: k, addr: addr}); m.has(own) {
-		return own
-	}
-	return backendKey{addr: addr}
-}
-
-func (m *meter[K]) has(k K) bool {
-	_, ok := m.after.counts[k]
-	return ok
+func sum(a, b dataplane.Counts) dataplane.Counts {
+	return dataplane.Counts{Packets: a.Packets + b.Packets, Bytes: a.Bytes + b.Bytes, Flows: a.Flows + b.Flows}
 }

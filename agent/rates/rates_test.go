@@ -235,11 +235,40 @@ func TestCounterStartsAgain(t *testing.T) {
 	}
 }
 
+// Counters of removed objects are forgotten.
+func TestRemovedObjects(t *testing.T) {
+	var m meter[int]
+	read := func(n int) {
+		now := m.after.Add(time.Second)
+		if m.after.IsZero() {
+			now = noon
+		}
+		if err := m.read(now, now.Add(-time.Minute), func(add func(int, dataplane.Counts)) error {
+			for i := range n {
+				add(i, dataplane.Counts{Packets: 1})
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read(5000)
+	read(4999)
+	if rate, counts := m.of(4999); rate != (Rate{}) || counts != (dataplane.Counts{}) || m.has(4999) || len(m.pairs) != 5000 {
+		t.Errorf("%+v, %+v, %d", rate, counts, len(m.pairs))
+	}
+	read(1)
+	read(1)
+	if len(m.pairs) != 1 || m.seconds() != 0 {
+		t.Errorf("%d counters, %g s", len(m.pairs), m.seconds())
+	}
+}
+
 func TestFailedReading(t *testing.T) {
 	_, s, plane := play(Default(Services))
 	plane.err = errors.New("no")
 	q := Query{View: Services, Sort: ByState, Limit: 9, Interval: time.Second}
-	if r := s.Report(q, noon.Add(4*time.Second)); r.Error != "reading counters: no" || len(r.Rows) != 3 || r.Total != (Rate{}) {
+	if r := s.Report(q, noon.Add(4*time.Second)); r.Error != "reading counters: no" || len(r.Rows) != 3 || r.Total != (Rate{}) || r.Next != 1 {
 		t.Errorf("%+v", r)
 	}
 	plane.err = nil

@@ -22,14 +22,39 @@ type snapshot struct {
 	rates []Rate
 }
 
-// measure computes the rates of all frontends.
-func (s *snapshot) measure() {
-	s.rates = make([]Rate, len(s.frontends))
+// measure computes the rates of all frontends, in the memory of earlier ones, and their
+// sum.
+func (s *snapshot) measure() (total Rate) {
+	s.rates = slices.Grow(s.rates[:0], len(s.frontends))[:len(s.frontends)]
 	for i := range s.frontends {
-		if f := &s.frontends[i]; f.State != plan.Conflict { // the counters of the Key are its owner's
-			s.rates[i] = s.byKey.rate(f.Key)
-		}
+		s.rates[i], _ = s.traffic(&s.frontends[i])
+		total.add(s.rates[i])
 	}
+	return total
+}
+
+// traffic returns the rates and totals of a frontend.
+func (s *snapshot) traffic(f *frontend) (Rate, dataplane.Counts) {
+	if f.State == plan.Conflict { // the counters of the Key are its owner's
+		return Rate{}, dataplane.Counts{}
+	}
+	return s.byKey.of(f.Key)
+}
+
+// trafficTo returns the rates and totals of a backend: of an address, or at one place if it
+// has no number of frontends.
+func (s *snapshot) trafficTo(b backend) (Rate, dataplane.Counts) {
+	m, shared := s.byBackend, backendKey{addr: b.addr}
+	if b.frontends == 0 {
+		if own := (backendKey{key: s.frontends[b.worst.frontend].Key, addr: b.addr}); m.has(own) {
+			return m.of(own)
+		}
+		return m.of(shared)
+	}
+	rate, counts := m.of(shared)
+	others, more := m.of(backendKey{addr: b.addr, sum: true})
+	rate.add(others)
+	return rate, sum(counts, more)
 }
 
 // rows is one view: items in the order of their names.
@@ -48,7 +73,7 @@ func (v rows) pick(q Query) (first []Row, matching int) {
 		i   int
 		key float64
 	}
-	var items []item
+	items := make([]item, 0, v.n)
 	filter := strings.ToLower(q.Filter)
 	for i := range v.n {
 		if filter == "" || v.takes(i, filter) {
@@ -112,8 +137,9 @@ func (s *snapshot) serviceRows() rows {
 				Service: f.service, State: string(f.state), Reason: f.reason, Frontends: g.end - g.first,
 				Backends: backends[i], Up: up[i], Rate: total[i],
 			}
-			for _, f := range s.of(g) {
-				r.Counts = sum(r.Counts, s.counts(f))
+			for j := g.first; j < g.end; j++ {
+				_, counts := s.traffic(&s.frontends[j])
+				r.Counts = sum(r.Counts, counts)
 			}
 			return r
 		},
@@ -139,9 +165,10 @@ func (s *snapshot) frontendRows(q Query) rows {
 		},
 		row: func(i int) Row {
 			f := at(i)
+			_, counts := s.traffic(f)
 			return Row{
 				Service: f.service, Frontend: f.key, State: string(f.state), Reason: f.reason,
-				Backends: len(f.Backends), Up: f.up, Rate: s.rates[all[i]], Counts: s.counts(*f),
+				Backends: len(f.Backends), Up: f.up, Rate: s.rates[all[i]], Counts: counts,
 			}
 		},
 	}
@@ -168,20 +195,7 @@ func (s *snapshot) places(q Query) (all []backend) {
 	return all
 }
 
-// backendRows returns rows of backends by address, or at one place if they have no number
-// of frontends.
 func (s *snapshot) backendRows(all []backend) rows {
-	m := s.byBackend
-	traffic := func(b backend) (Rate, dataplane.Counts) {
-		k, all := backendKey{addr: b.addr}, backendKey{addr: b.addr, sum: true}
-		if b.frontends == 0 {
-			k = counted(m, s.frontends[b.worst.frontend].Key, b.addr)
-			return m.rate(k), m.after.counts[k]
-		}
-		rate := m.rate(k)
-		rate.add(m.rate(all))
-		return rate, sum(m.after.counts[k], m.after.counts[all])
-	}
 	return rows{
 		n:     len(all),
 		takes: func(i int, filter string) bool { return strings.Contains(all[i].text, filter) },
@@ -189,17 +203,15 @@ func (s *snapshot) backendRows(all []backend) rows {
 			if by == ByState || by == ByUp {
 				return float64(all[i].harm)
 			}
-			rate, _ := traffic(all[i])
+			rate, _ := s.trafficTo(all[i])
 			return key(by, rate, 0, 0)
 		},
-		row: func(i int) Row {
-			rate, counts := traffic(all[i])
-			return s.backendRow(all[i], rate, counts)
-		},
+		row: func(i int) Row { return s.backendRow(all[i]) },
 	}
 }
 
-func (s *snapshot) backendRow(b backend, rate Rate, counts dataplane.Counts) Row {
+func (s *snapshot) backendRow(b backend) Row {
+	rate, counts := s.trafficTo(b)
 	f := &s.frontends[b.worst.frontend]
 	of := s.agent.BackendState(s.index.view, f.Frontend, *s.at(b.worst), counts)
 	r := Row{
@@ -228,16 +240,4 @@ func key(by Column, r Rate, backends, up int) float64 {
 		return -float64(up) / float64(backends)
 	}
 	return 0
-}
-
-// counts returns the totals of a frontend.
-func (s *snapshot) counts(f frontend) dataplane.Counts {
-	if f.State == plan.Conflict {
-		return dataplane.Counts{}
-	}
-	return s.byKey.after.counts[f.Key]
-}
-
-func sum(a, b dataplane.Counts) dataplane.Counts {
-	return dataplane.Counts{Packets: a.Packets + b.Packets, Bytes: a.Bytes + b.Bytes, Flows: a.Flows + b.Flows}
 }

@@ -50,11 +50,11 @@ type Sampler struct {
 	byBackend meter[backendKey]
 	drops     meter[Cause]
 	index     *index
-	// rates are those of the index between the readings of byKey, nil if they are not
-	// computed.
-	rates []Rate
-	total Rate
-	fault error
+	// rates are those of the index between the readings of byKey, if they are measured.
+	rates    []Rate
+	measured bool
+	total    Rate
+	fault    error
 	// busy is the CPU time since the last reading, cost that between the last two.
 	busy, cost time.Duration
 	forget     *time.Timer
@@ -105,9 +105,9 @@ func (s *Sampler) Report(q Query, now time.Time) Report {
 	agent := s.Status()
 	s.sample(agent, q, now)
 	snap := s.look(agent)
-	r := Report{Node: agent.Node, View: q.View, Sort: q.Sort, Time: s.byKey.after.at, Seconds: s.byKey.seconds(), Total: s.total, Drops: s.dropped()}
+	r := Report{Node: agent.Node, View: q.View, Sort: q.Sort, Time: s.byKey.after, Seconds: s.byKey.seconds(), Total: s.total, Drops: s.dropped()}
 	if q.View == Backends {
-		r.Time, r.Seconds = s.byBackend.after.at, s.byBackend.seconds()
+		r.Time, r.Seconds = s.byBackend.after, s.byBackend.seconds()
 	}
 	if s.fault != nil {
 		r.Error = "reading counters: " + s.fault.Error()
@@ -115,7 +115,11 @@ func (s *Sampler) Report(q Query, now time.Time) Report {
 	view := snap.view(q)
 	r.Rows, r.Matching = view.pick(q)
 	r.All = view.n
-	r.Next = max(s.pause(q)-now.Sub(s.byKey.after.at), 0).Seconds()
+	next := s.pause(q)
+	if !s.byKey.after.IsZero() { // otherwise the reading has failed
+		next -= now.Sub(s.byKey.after)
+	}
+	r.Next = max(next, 0).Seconds()
 	return r
 }
 
@@ -127,45 +131,44 @@ func (s *Sampler) sample(agent status.Agent, q Query, now time.Time) {
 	pause := s.pause(q)
 	due := func(last time.Time) bool { return now.Sub(last) >= pause*9/10 } // a client's clock is not exact
 	oldest := now.Add(-pause - lapse)
-	if due(s.byKey.after.at) {
-		s.cost, s.busy, s.rates = s.busy, 0, nil
+	if due(s.byKey.after) {
+		s.cost, s.busy, s.measured = s.busy, 0, false
 		s.fault = errors.Join(
-			s.byKey.read(now, oldest, func(to map[service.Key]dataplane.Counts) error { return frontends(agent.DataPlane, to) }),
+			s.byKey.read(now, oldest, func(add func(service.Key, dataplane.Counts)) error { return frontends(agent.DataPlane, add) }),
 			s.drops.read(now, oldest, s.causes),
 		)
 	}
-	if q.View == Backends && due(s.byBackend.after.at) {
-		s.fault = errors.Join(s.fault, s.byBackend.read(now, oldest, func(to map[backendKey]dataplane.Counts) error { return backends(agent.DataPlane, to) }))
+	if q.View == Backends && due(s.byBackend.after) {
+		s.fault = errors.Join(s.fault, s.byBackend.read(now, oldest, func(add func(backendKey, dataplane.Counts)) error { return backends(agent.DataPlane, add) }))
 	}
 }
 
-func frontends(d dataplane.DataPlane, to map[service.Key]dataplane.Counts) error {
+func frontends(d dataplane.DataPlane, add func(service.Key, dataplane.Counts)) error {
 	if d == nil {
 		return nil
 	}
-	return dataplane.SampleFrontends(d, func(k service.Key, c dataplane.Counts) { to[k] = c })
+	return dataplane.SampleFrontends(d, add)
 }
 
-func backends(d dataplane.DataPlane, to map[backendKey]dataplane.Counts) error {
+func backends(d dataplane.DataPlane, add func(backendKey, dataplane.Counts)) error {
 	if d == nil {
 		return nil
 	}
 	return dataplane.SampleBackends(d, func(k service.Key, a netip.AddrPort, c dataplane.Counts) {
-		to[backendKey{key: k, addr: a}] = c
+		add(backendKey{key: k, addr: a}, c)
 		if k != (service.Key{}) {
-			all := backendKey{addr: a, sum: true}
-			to[all] = sum(to[all], c)
+			add(backendKey{addr: a, sum: true}, c)
 		}
 	})
 }
 
-func (s *Sampler) causes(to map[Cause]dataplane.Counts) error {
+func (s *Sampler) causes(add func(Cause, dataplane.Counts)) error {
 	if s.Dropped == nil {
 		return nil
 	}
 	all, err := s.Dropped()
 	for cause, n := range all {
-		to[cause] = dataplane.Counts{Packets: n}
+		add(cause, dataplane.Counts{Packets: n})
 	}
 	return err
 }
@@ -177,15 +180,12 @@ func (s *Sampler) look(agent status.Agent) *snapshot {
 		view = agent.View()
 	}
 	if s.index == nil || s.index.view != view {
-		s.index, s.rates = newIndex(agent, view), nil
+		s.index, s.measured = newIndex(agent, view), false
 	}
 	snap := &snapshot{agent: agent, index: s.index, byKey: &s.byKey, byBackend: &s.byBackend, rates: s.rates}
-	if s.rates == nil {
-		snap.measure()
-		s.rates, s.total = snap.rates, Rate{}
-		for k := range s.byKey.after.counts {
-			s.total.add(s.byKey.rate(k))
-		}
+	if !s.measured {
+		s.total, s.measured = snap.measure(), true
+		s.rates = snap.rates
 	}
 	return snap
 }
@@ -193,9 +193,9 @@ func (s *Sampler) look(agent status.Agent) *snapshot {
 // dropped lists the reasons for which packets were dropped.
 func (s *Sampler) dropped() []Drop {
 	all := []Drop{}
-	for cause, c := range s.drops.after.counts {
-		if c.Packets > 0 {
-			all = append(all, Drop{At: cause.At, Reason: cause.Reason, PerSecond: s.drops.rate(cause).Packets, Total: c.Packets})
+	for cause := range s.drops.at {
+		if rate, c := s.drops.of(cause); c.Packets > 0 {
+			all = append(all, Drop{At: cause.At, Reason: cause.Reason, PerSecond: rate.Packets, Total: c.Packets})
 		}
 	}
 	slices.SortFunc(all, func(a, b Drop) int {
@@ -209,7 +209,7 @@ func (s *Sampler) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.byKey, s.byBackend, s.drops = meter[service.Key]{}, meter[backendKey]{}, meter[Cause]{}
-	s.index, s.rates, s.total, s.busy, s.cost, s.fault = nil, nil, Rate{}, 0, 0, nil
+	s.index, s.rates, s.measured, s.total, s.busy, s.cost, s.fault = nil, nil, false, Rate{}, 0, 0, nil
 }
 
 // cpuTime returns the CPU time of the calling thread.
