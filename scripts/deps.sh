@@ -12,7 +12,7 @@ guest=(gcc libc6-dev iproute2 iptables kmod) # a compiler for the library that i
 daemons=(frr bird2 gobgpd exabgp)            # the BGP implementations that interoperation is tested with
 plugins=containernetworking-plugins
 case "${1-}" in
-test) packages=(ca-certificates "${daemons[@]}" nftables openvswitch-switch "$plugins" "${guest[@]}") ;;
+test) packages=(ca-certificates "${daemons[@]}" nftables openvswitch-switch tmux "$plugins" "${guest[@]}") ;;
 interop) packages=("${daemons[@]}" iproute2) ;;
 guest) packages=("${guest[@]}") ;;
 lint) packages=(ca-certificates git clang-19 clang-format-19 llvm-19 libbpf-dev linux-libc-dev) ;;

@@ -25,6 +25,9 @@ func Params(q event.Query, follow bool) url.Values {
 	if !q.Since.IsZero() {
 		values.Set("since", q.Since.Format(time.RFC3339Nano))
 	}
+	if q.Limit > 0 {
+		values.Set("limit", strconv.Itoa(q.Limit))
+	}
 	for _, t := range q.Types {
 		values.Add("type", string(t))
 	}
@@ -44,6 +47,11 @@ func ParseParams(values url.Values) (q event.Query, follow bool, err error) {
 	if text := values.Get("since"); text != "" {
 		if q.Since, err = time.Parse(time.RFC3339Nano, text); err != nil {
 			return q, false, fmt.Errorf("since: %w", err)
+		}
+	}
+	if text := values.Get("limit"); text != "" {
+		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 0 {
+			return q, false, fmt.Errorf("limit: %q is not a number of at least 0", text)
 		}
 	}
 	return q, follow, nil

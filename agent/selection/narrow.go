@@ -41,6 +41,10 @@ func (s Selection) Narrow(v *reconciler.View) *reconciler.View {
 			n.Plan.Refusals = append(n.Plan.Refusals, r)
 		}
 	}
+	if s.Node {
+		s.narrowProblems(&n, names, covers)
+		return &n
+	}
 	n.Withdrawing = nil
 	for _, w := range v.Withdrawing {
 		if covers(w.Prefix) {

@@ -26,11 +26,14 @@ type Selection struct {
 	Prefixes []netip.Prefix
 	// Tables adds digests of Maglev tables, which takes time.
 	Tables bool
+	// Node selects what concerns the node: its peers, its drain, and the routes that it is
+	// withdrawing. All but the last are also part of every other selection.
+	Node bool
 }
 
 // All reports whether everything is selected, perhaps with Tables.
 func (s Selection) All() bool {
-	return len(s.Services) == 0 && len(s.Backends) == 0 && len(s.Addresses) == 0 && len(s.Prefixes) == 0
+	return len(s.Services) == 0 && len(s.Backends) == 0 && len(s.Addresses) == 0 && len(s.Prefixes) == 0 && !s.Node
 }
 
 // Values returns the parameters of a request.
@@ -51,12 +54,16 @@ func (s Selection) Values() url.Values {
 	if s.Tables {
 		v.Set("tables", "true")
 	}
+	if s.Node {
+		v.Set("node", "true")
+	}
 	return v
 }
 
 // Parse is the inverse of Values. Other parameters are ignored.
 func Parse(v url.Values) (s Selection, err error) {
-	s.Services, s.Backends, s.Tables = v["service"], v["backend"], v.Get("tables") == "true"
+	s.Services, s.Backends = v["service"], v["backend"]
+	s.Tables, s.Node = v.Get("tables") == "true", v.Get("node") == "true"
 	for _, text := range v["address"] {
 		a, err := netip.ParseAddr(text)
 		if err != nil {

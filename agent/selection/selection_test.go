@@ -26,6 +26,7 @@ func TestParseIsTheInverseOfValues(t *testing.T) {
 	for _, s := range []selection.Selection{
 		{},
 		{Tables: true},
+		{Node: true},
 		{Services: []string{"web", "default/dns"}, Backends: []string{"172.16.1.10:80", "web-1"}},
 		{Addresses: []netip.Addr{netip.MustParseAddr("2001:db8::1")}, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}},
 	} {
@@ -103,6 +104,16 @@ func TestNarrowToNothing(t *testing.T) {
 	v := selection.Selection{Services: []string{"late"}}.Narrow(all)
 	if len(v.Plan.Frontends)+len(v.Plan.Routes)+len(v.Stale) > 0 || len(v.Problems) != 2 || v.Problems[0].Object != "Service default/late" {
 		t.Errorf("%+v, %v", v.Plan, v.Problems)
+	}
+}
+
+// The node alone is without all that there may be very many of.
+func TestNarrowToTheNode(t *testing.T) {
+	all := view(3)
+	all.Problems = append(all.Problems, problem.Problem{Object: "data plane", Message: "no"})
+	v := selection.Selection{Node: true}.Narrow(all)
+	if len(v.Plan.Frontends)+len(v.Plan.Routes)+len(v.Stale) > 0 || len(v.Problems) != 1 || v.Failures["announcer"] == nil || len(v.Withdrawing) != 3 {
+		t.Errorf("%+v, %v, %v", v.Plan, v.Problems, v.Failures)
 	}
 }
 

@@ -21,11 +21,16 @@ type liveFrontend struct {
 // read reads the counters: those of all frontends, or only of the selected ones if the
 // data plane can.
 func (g *gatherer) read() error {
+	g.live, g.counts = map[service.Key]liveFrontend{}, map[service.Key]dataplane.FrontendCounters{}
 	r, ok := g.DataPlane.(dataplane.Reader)
 	if !g.detailed || !ok {
-		return g.count()
+		all, err := g.DataPlane.Counters()
+		g.counts = make(map[service.Key]dataplane.FrontendCounters, len(all))
+		for _, c := range all {
+			g.counts[c.Key] = c
+		}
+		return err
 	}
-	g.live, g.counts = map[service.Key]liveFrontend{}, map[service.Key]dataplane.FrontendCounters{}
 	for i := range g.view.Plan.Frontends {
 		k := g.view.Plan.Frontends[i].Key
 		if _, known := g.live[k]; known {

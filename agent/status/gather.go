@@ -144,7 +144,8 @@ func (a Agent) Gather(now time.Time) Status {
 	}
 	s.Drain = drainOf(g.view)
 	s.Peers = g.allPeers()
-	s.Problems = append(s.Problems, g.segments()...)
+	answered, unanswered := a.answered()
+	g.answered, s.Problems = answered, append(s.Problems, unanswered...)
 	s.Services = g.services()
 	s.Problems = append(s.Problems, g.paths(s.Services)...)
 	s.Routes = g.routes()
@@ -205,21 +206,6 @@ func (g *gatherer) allPeers() []advertise.Peer {
 	return all
 }
 
-// segments notes who answers on layer 2, and returns the problems.
-func (g *gatherer) segments() (problems []problem.Problem) {
-	g.answered, problems = g.Agent.answered()
-	return problems
-}
-
-func (g *gatherer) count() error {
-	all, err := g.DataPlane.Counters()
-	g.counts = make(map[service.Key]dataplane.FrontendCounters, len(all))
-	for _, c := range all {
-		g.counts[c.Key] = c
-	}
-	return err
-}
-
 func (g *gatherer) services() []Service {
 	byID := map[service.ID]*Service{}
 	stale := staleServices(g.view.Stale)
@@ -256,19 +242,14 @@ func (g *gatherer) frontend(f *plan.Frontend) Frontend {
 	if counts.SYN != (dataplane.SYNCounts{}) {
 		out.SYNFlood = &counts.SYN
 	}
-	held := make(map[netip.AddrPort]service.Backend, len(f.Backends))
-	for _, h := range g.view.Held[f.Key].Backends {
-		held[h.Addr] = h
+	held := make(map[netip.AddrPort]*service.Backend, len(f.Backends))
+	programmed := g.view.Held[f.Key].Backends
+	for i := range programmed {
+		held[programmed[i].Addr] = &programmed[i]
 	}
 	for _, b := range f.Backends {
-		shown, wasUp := g.backend(b)
-		shown.Counts = counts.Backends[b.Addr.String()]
+		shown := g.backend(f, b, held[b.Addr], counts.Backends[b.Addr.String()])
 		if f.State != plan.Conflict {
-			if h, is := held[b.Addr]; is {
-				shown.InService, shown.ProgrammedWeight = true, h.Weight
-				// A backend that was never up has nothing to drain.
-				shown.Draining = h.Draining() && (b.Weight == 0 || wasUp || shown.Counts.Flows > 0)
-			}
 			shown.Local = g.local(f, b)
 		}
 		out.Backends = append(out.Backends, shown)
@@ -307,18 +288,45 @@ func (g *gatherer) state(f *plan.Frontend, backends []Backend) (plan.State, stri
 	return Pending, "not yet programmed into the data plane"
 }
 
-func (g *gatherer) backend(b plan.Backend) (out Backend, wasUp bool) {
-	out = Backend{
-		Address: b.Addr, Name: b.Name, Node: b.Node, Weight: b.Weight, Draining: b.Draining(), Health: b.Health.String(),
+// backend returns a backend of a frontend. held is what the data plane has of it, or nil.
+func (g *gatherer) backend(f *plan.Frontend, b plan.Backend, held *service.Backend, counts dataplane.Counts) Backend {
+	out := Backend{
+		Address: b.Addr, Name: b.Name, Node: b.Node, Weight: b.Weight, Draining: b.Draining(), Health: b.Health.String(), Counts: counts,
 		Quarantine: quarantineOf(b.Quarantine),
 	}
+	wasUp := false
 	if b.Target.Check.Kind == service.CheckNone || g.Probed == nil {
 		out.Health = "unchecked"
 	} else {
 		r := g.Probed(b.Target)
 		out.Since, out.LastError, wasUp = r.Since, r.Error, r.WasUp
 	}
-	return out, wasUp
+	if held != nil && f.State != plan.Conflict {
+		out.InService, out.ProgrammedWeight = true, held.Weight
+		// A backend that was never up has nothing to drain.
+		out.Draining = held.Draining() && (b.Weight == 0 || wasUp || counts.Flows > 0)
+	}
+	return out
+}
+
+// FrontendState returns the state of one frontend of a view, and its reason. Without a data
+// plane, it is that in the plan.
+func (a Agent) FrontendState(view *reconciler.View, f *plan.Frontend) (plan.State, string) {
+	if a.DataPlane == nil {
+		return f.State, f.Reason
+	}
+	return (&gatherer{Agent: a, view: view}).state(f, nil)
+}
+
+// BackendState returns one backend of a frontend of a view, given its counters.
+func (a Agent) BackendState(view *reconciler.View, f *plan.Frontend, b plan.Backend, counts dataplane.Counts) Backend {
+	g := gatherer{Agent: a, view: view}
+	for _, h := range view.Held[f.Key].Backends {
+		if h.Addr == b.Addr {
+			return g.backend(f, b, &h, counts)
+		}
+	}
+	return g.backend(f, b, nil, counts)
 }
 
 func (g *gatherer) routes() []Route {
@@ -405,8 +413,7 @@ func (g *gatherer) notAdvertised(r plan.Route) (plan.Rule, string) {
 func (g *gatherer) failures() []problem.Problem {
 	var problems []problem.Problem
 	for _, what := range slices.Sorted(maps.Keys(g.view.Failures)) {
-		message := about(what, g.view.Failures[what].Error())
-		problems = append(problems, problem.Failed(what, message+" (it is tried again)"))
+		problems = append(problems, problem.Failed(what, about(what, g.view.Failures[what].Error())+" (it is tried again)"))
 	}
 	return problems
 }

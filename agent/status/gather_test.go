@@ -179,8 +179,8 @@ func TestNeverUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := s.Services[0].Frontends[0].Backends[1]
-		if want := map[bool]string{true: "draining", false: "excluded"}[wasUp]; b.state() != want || b.Draining != wasUp || b.Health != "down" {
-			t.Errorf("up before: %v: %s, want %s: %+v", wasUp, b.state(), want, b)
+		if want := map[bool]string{true: "draining", false: "excluded"}[wasUp]; b.State() != want || b.Draining != wasUp || b.Health != "down" {
+			t.Errorf("up before: %v: %s, want %s: %+v", wasUp, b.State(), want, b)
 		}
 		if text := tableOf(t, s.Overview()); !strings.Contains(text, "backends    1 down, 1 up\n") {
 			t.Errorf("up before: %v:\n%s", wasUp, text)

@@ -273,8 +273,8 @@ type Entry struct {
 	Flows int `json:"flows"`
 }
 
-// state summarizes a backend in one word.
-func (b Backend) state() string {
+// State summarizes a backend in one word: "in-service", "draining", "drained" or "excluded".
+func (b Backend) State() string {
 	switch {
 	case b.InService && b.Draining:
 		return "draining"

@@ -316,7 +316,7 @@ func (v backends) table(t *table) {
 		}
 		row = append(row, b.Node, b.weight())
 		if v.status.balances() {
-			row = append(row, b.Health, Age(b.Since, v.status.Time), b.state(), fmt.Sprint(b.Counts.Flows))
+			row = append(row, b.Health, Age(b.Since, v.status.Time), b.State(), fmt.Sprint(b.Counts.Flows))
 			if t.wide {
 				row = append(row, fmt.Sprint(b.Counts.Packets), size(b.Counts.Bytes))
 			}

@@ -24,6 +24,7 @@ connection.`)
 		newLogLevelCommand(),
 		newCleanupCommand(),
 		newStatusCommand(),
+		newTopCommand(),
 		newGetCommand(),
 		newExplainCommand(),
 		newDropsCommand(),

@@ -38,7 +38,6 @@ status begins with the verdict: whether all nodes agree, and what they disagree 
 sysdump writes the dumps of all nodes, and logs and objects of the cluster, to one
 archive without secrets, and prints what is wrong (--file, --max-size, --since).
 
-
 drain --backend and undrain --backend apply to all nodes: they create and delete a
 Quarantine. They need permission to list endpointslices, and to list, create and
 delete quarantines.`,
@@ -48,7 +47,6 @@ delete quarantines.`,
   kubectl fairlead --node worker-1 get flows --vip 10.1.1.1
   kubectl fairlead get backends -o json
   kubectl fairlead drain --backend 172.16.1.10 --reason "disk errors"
-
   kubectl fairlead sysdump`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl fairlead"},
 		Version:       version.String(),

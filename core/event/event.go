@@ -130,6 +130,8 @@ type Query struct {
 	Service string
 	// Types are those to select; none selects all.
 	Types []Type
+	// Limit selects the latest of them; 0 selects all.
+	Limit int
 }
 
 // Selects reports whether an event is selected.

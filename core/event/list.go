@@ -225,6 +225,9 @@ func (l *List) All(q Query) (all []Event) {
 		}
 	}
 	slices.SortFunc(all, compare)
+	if q.Limit > 0 {
+		all = all[max(0, len(all)-q.Limit):]
+	}
 	return all
 }
 

@@ -104,6 +104,8 @@ func TestQuery(t *testing.T) {
 		{event.Query{Service: "shop/api"}, "b"},
 		{event.Query{Since: start.Add(time.Minute)}, "bc"},
 		{event.Query{Types: []event.Type{event.PeerDown, event.ConfigRejected}}, "ac"},
+		{event.Query{Limit: 2}, "bc"},
+		{event.Query{Limit: 9}, "abc"},
 	} {
 		got := ""
 		for _, e := range l.All(c.q) {

@@ -111,7 +111,7 @@ func (d *DataPlane) load(old *predecessor) error {
 	if err := d.program.Load(spec, func(s *ebpf.CollectionSpec) error { return d.loadObjects(s, d.kernel) }); err != nil {
 		return err
 	}
-	if err := d.bits.open(d.kernel.VipBits); err != nil {
+	if err := d.bits.Open(d.kernel.VipBits); err != nil {
 		return err
 	}
 	carried, err := d.carry()

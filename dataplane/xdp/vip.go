@@ -91,7 +91,7 @@ func (d *DataPlane) putVIP(addr netip.Addr, before, after *vip) (err error) {
 		d.ranges.GiveBack(before.place)
 	}
 	if d.vips[addr] == nil {
-		d.bits.set(addr)
+		d.bits.Set(addr)
 	}
 	d.vips[addr] = after
 	return nil
@@ -99,7 +99,7 @@ func (d *DataPlane) putVIP(addr netip.Addr, before, after *vip) (err error) {
 
 // dropVIP removes the entry of a VIP without frontends.
 func (d *DataPlane) dropVIP(addr netip.Addr, before *vip) error {
-	d.bits.clear(addr)
+	d.bits.Clear(addr)
 	if err := d.removeVIP(addr); err != nil {
 		return err
 	}
@@ -201,4 +201,13 @@ func (d *DataPlane) repairVIPs(frontends map[service.Key]*programmed, have map[n
 	}
 	d.rebuildBits()
 	return nil
+}
+
+// rebuildBits sets the bits of all VIPs and of our own addresses.
+func (d *DataPlane) rebuildBits() {
+	var all []netip.Addr
+	for addr := range d.vips {
+		all = append(all, addr)
+	}
+	d.bits.Replace(append(all, d.config.ownAddresses()...))
 }

@@ -2,7 +2,6 @@ package xdp
 
 import (
 	"fmt"
-	"math/bits"
 	"reflect"
 	"slices"
 	"strings"
@@ -31,11 +30,7 @@ func state(t *testing.T, d *DataPlane) string {
 	}
 	_, vips, err := d.readFrontends()
 	must(t, err)
-	set := 0
-	for _, w := range d.bits.words {
-		set += bits.OnesCount64(w)
-	}
-	return fmt.Sprintf("%s VIPs %d bits %d servers %d members %d slots %d ranges %d", show(list...), len(vips), set,
+	return fmt.Sprintf("%s VIPs %d bits %d servers %d members %d slots %d ranges %d", show(list...), len(vips), d.bits.Count(),
 		len(servers.byID), members, takenSlots(d), d.ranges.Taken())
 }
 

@@ -31,6 +31,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/xdp/program"
 	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
 	"github.com/fairlead/fairlead/dataplane/xdp/synflood"
+	"github.com/fairlead/fairlead/dataplane/xdp/vipbits"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/bpfload"
 	"github.com/fairlead/fairlead/internal/features"
@@ -61,7 +62,7 @@ type DataPlane struct {
 	// memberCount is the number of entries in the map of members.
 	memberCount int
 	vips        map[netip.Addr]*vip
-	bits        vipBits
+	bits        vipbits.Bits
 	ids         alloc.Pool // of frontends
 	servers     serverTable
 	rings       *ringmap.Rings
@@ -207,7 +208,7 @@ func (d *DataPlane) letGo() error {
 	d.synWatch.Close()
 	d.sweeper.close()
 	d.macs, d.routes, d.synWatch = nil, nil, nil
-	return errors.Join(d.orphans.Close(), d.bits.close(), d.rings.Close(), d.flows.Close(), d.program.Close())
+	return errors.Join(d.orphans.Close(), d.bits.Close(), d.rings.Close(), d.flows.Close(), d.program.Close())
 }
 
 // Detach removes the data plane from the kernel: the programs from the interfaces, and

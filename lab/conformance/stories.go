@@ -386,10 +386,21 @@ func counters(s *runner) {
 		case err != nil:
 			s.Fatal(err)
 		case fmt.Sprint(got) == fmt.Sprint(want):
+			sampled(s, want)
 			return
 		case time.Now().After(deadline):
 			s.Fatalf("\n got %v\nwant %v", got, want)
 		}
+	}
+}
+
+// sampled compares samples of the only frontend and its backends with its counters.
+func sampled(s *runner, want []dataplane.FrontendCounters) {
+	got := dataplane.FrontendCounters{Backends: map[string]dataplane.Counts{}}
+	err := dataplane.SampleFrontends(s.DataPlane(), func(k service.Key, c dataplane.Counts) { got.Key, got.Total = k, c })
+	err = errors.Join(err, dataplane.SampleBackends(s.DataPlane(), func(_ service.Key, a netip.AddrPort, c dataplane.Counts) { got.Backends[a.String()] = c }))
+	if err != nil || fmt.Sprint(got) != fmt.Sprint(want[0]) {
+		s.Errorf("sampled %v, %v\n   want %v", got, err, want[0])
 	}
 }
 

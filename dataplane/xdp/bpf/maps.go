@@ -86,6 +86,32 @@ func EachCPU[T any](m *ebpf.Map, id uint32, each func(T)) error {
 	return nil
 }
 
+// EachOnCPUs reads the first values of an array with per-CPU values in few calls: f is
+// called with each value on each CPU.
+func EachOnCPUs[T any](m *ebpf.Map, end uint32, f func(id uint32, value *T)) error {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return err
+	}
+	const step = 4096
+	keys := make([]uint32, min(step, end))
+	values := make([]T, len(keys)*cpus)
+	var cursor ebpf.MapBatchCursor
+	for done := uint32(0); done < end; {
+		n, err := m.BatchLookup(&cursor, keys, values, nil)
+		for i := range values[:n*cpus] {
+			if id := keys[i/cpus]; id < end {
+				f(id, &values[i])
+			}
+		}
+		if err != nil || n == 0 {
+			return IgnoreAbsent(err)
+		}
+		done += uint32(n)
+	}
+	return nil
+}
+
 // ZeroCPUs resets the per-CPU values of an id for its next owner.
 func ZeroCPUs[T any](m *ebpf.Map, id uint32) error {
 	cpus, err := ebpf.PossibleCPU()

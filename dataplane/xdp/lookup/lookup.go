@@ -46,6 +46,20 @@ func ServerCounts(m *ebpf.Map, id uint32) (sum dataplane.Counts, err error) {
 	return sum, err
 }
 
+// AllFrontendCounts reads the counters of all frontends with numbers below end.
+func AllFrontendCounts(m *ebpf.Map, end uint32) ([]dataplane.Counts, error) {
+	all := make([]dataplane.Counts, end)
+	err := bpf.EachOnCPUs(m, end, func(id uint32, c *bpf.BalancerCounts) { add(&all[id], c.Packets, c.Bytes, c.Flows) })
+	return all, err
+}
+
+// AllServerCounts reads the counters of all servers with numbers below end.
+func AllServerCounts(m *ebpf.Map, end uint32) ([]dataplane.Counts, error) {
+	all := make([]dataplane.Counts, end)
+	err := bpf.EachOnCPUs(m, end, func(id uint32, c *bpf.BalancerServerCpu) { add(&all[id], c.Packets, c.Bytes, c.Flows) })
+	return all, err
+}
+
 func add(sum *dataplane.Counts, packets, bytes, flows uint64) {
 	sum.Packets += packets
 	sum.Bytes += bytes

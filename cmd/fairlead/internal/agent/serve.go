@@ -24,7 +24,7 @@ const maxRequest = 1 << 20
 func (a *agent) endpoints() []status.Endpoint {
 	all := []status.Endpoint{status.ReadyEndpoint(a.ready), {Pattern: "GET " + api.FlowsPath, Handler: answer(a.answerFlows)},
 		{Pattern: "POST " + api.DrainPath, Handler: answer(a.answerDrain)}, {Pattern: "POST " + api.DiffPath, Handler: answer(a.answerDiff)},
-		a.events.Endpoint()}
+		a.events.Endpoint(), a.ratesEndpoint()}
 	if a.xdp == nil {
 		return all
 	}

@@ -1,6 +1,10 @@
-package xdp
+// Package vipbits is the bitmap that lets the program ignore packets to other addresses
+// with one memory access. Which addresses are in it is up to dataplane/xdp, whose tests
+// cover it.
+package vipbits
 
 import (
+	"math/bits"
 	"net/netip"
 	"sync/atomic"
 
@@ -10,14 +14,15 @@ import (
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 )
 
-// vipBits is a bitmap of addresses that may be VIPs or our own: if an address's bit is
+// Bits is a bitmap of addresses that may be VIPs or our own: if an address's bit is
 // clear, the program ignores the packet.
-type vipBits struct {
+type Bits struct {
 	words  []uint64 // the kernel's
 	counts map[uint32]int
 }
 
-func (b *vipBits) open(m *ebpf.Map) error {
+// Open maps the memory of a map.
+func (b *Bits) Open(m *ebpf.Map) error {
 	words, err := bpf.MapMemory[uint64](m)
 	if err != nil {
 		return err
@@ -28,17 +33,19 @@ func (b *vipBits) open(m *ebpf.Map) error {
 }
 
 // bitOf returns an address's bit: VIP_BITS_SHIFT in bpf/balancer/maps.h.
-func (b *vipBits) bitOf(a netip.Addr) uint32 {
+func (b *Bits) bitOf(a netip.Addr) uint32 {
 	return uint32(uint64(schedule.AddrHash(a)) * uint64(len(b.words)*64) >> 32)
 }
 
-func (b *vipBits) set(a netip.Addr) {
+// Set adds an address.
+func (b *Bits) Set(a netip.Addr) {
 	bit := b.bitOf(a)
 	b.counts[bit]++
 	atomic.OrUint64(&b.words[bit/64], 1<<(bit%64))
 }
 
-func (b *vipBits) clear(a netip.Addr) {
+// Clear is the inverse of Set.
+func (b *Bits) Clear(a netip.Addr) {
 	bit := b.bitOf(a)
 	if b.counts[bit]--; b.counts[bit] > 0 {
 		return
@@ -47,9 +54,9 @@ func (b *vipBits) clear(a netip.Addr) {
 	atomic.AndUint64(&b.words[bit/64], ^uint64(1<<(bit%64)))
 }
 
-// replace sets the bits of exactly these addresses. A bit that stays set is never cleared
+// Replace sets the bits of exactly these addresses. A bit that stays set is never cleared
 // in between.
-func (b *vipBits) replace(all []netip.Addr) {
+func (b *Bits) Replace(all []netip.Addr) {
 	counts, words := map[uint32]int{}, make([]uint64, len(b.words))
 	for _, a := range all {
 		bit := b.bitOf(a)
@@ -64,18 +71,17 @@ func (b *vipBits) replace(all []netip.Addr) {
 	}
 }
 
-func (b *vipBits) close() error {
+// Count returns the number of set bits.
+func (b *Bits) Count() (n int) {
+	for _, w := range b.words {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
+// Close unmaps the memory.
+func (b *Bits) Close() error {
 	words := b.words
 	b.words = nil
 	return bpf.UnmapMemory(words)
-}
-
-// rebuildBits sets the bits of all VIPs and of our own addresses.
-func (d *DataPlane) rebuildBits() {
-	var all []netip.Addr
-	for addr := range d.vips {
-		all = append(all, addr)
-	}
-	all = append(all, d.config.ownAddresses()...)
-	d.bits.replace(all)
 }
