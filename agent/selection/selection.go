@@ -27,11 +27,18 @@ type Selection struct {
 	// Node selects what concerns the node, such as its peers and its drain; it is also part
 	// of every other selection.
 	Node bool
+	// Problems selects all problems, also those of what is not selected.
+	Problems bool
 }
 
 // All reports whether everything is selected.
 func (s Selection) All() bool {
-	return len(s.Services) == 0 && len(s.Backends) == 0 && len(s.Addresses) == 0 && len(s.Prefixes) == 0 && !s.Node
+	return !s.Objects() && !s.Node && !s.Problems
+}
+
+// Objects reports whether objects are selected.
+func (s Selection) Objects() bool {
+	return len(s.Services)+len(s.Backends)+len(s.Addresses)+len(s.Prefixes) > 0
 }
 
 // Values returns the parameters of a request.
@@ -52,12 +59,16 @@ func (s Selection) Values() url.Values {
 	if s.Node {
 		v.Set("node", "true")
 	}
+	if s.Problems {
+		v.Set("problems", "true")
+	}
 	return v
 }
 
 // Parse is the inverse of Values. Other parameters are ignored.
 func Parse(v url.Values) (s Selection, err error) {
 	s.Services, s.Backends, s.Node = v["service"], v["backend"], v.Get("node") == "true"
+	s.Problems = v.Get("problems") == "true"
 	for _, text := range v["address"] {
 		a, err := netip.ParseAddr(text)
 		if err != nil {
