@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/page"
 	"github.com/fairlead/fairlead/cmd/internal/cli"
 )
 
@@ -12,6 +13,8 @@ func newRootCommand() *cobra.Command {
 Routers spread packets over all load balancers by ECMP, and losing one breaks no
 connection.`)
 	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Daemons and maintenance:"}, &cobra.Group{ID: groupQuery, Title: "Query:"})
+	ui := page.New()
+	ui.GroupID = groupQuery
 	root.AddCommand(
 		newAgentCommand(),
 		newControllerCommand(),
@@ -22,6 +25,8 @@ connection.`)
 		newUndrainCommand(),
 		newCleanupCommand(),
 		newStatusCommand(),
+		ui,
+		page.NewConnect(),
 		newGetCommand(),
 		newExplainCommand(),
 		newDropsCommand(),
