@@ -18,7 +18,7 @@ export function take(snapshot, names, minutes) {
     a.events.forEach(e => remember(a.name, e))
     const node = a.rates.node
     if (!node || !node.seconds) continue
-    push(model.traffic, a.name, node.total.bitsPerSecond, minutes)
+    if (balances(a)) push(model.traffic, a.name, node.total.bitsPerSecond, minutes)
     for (const d of node.drops || []) dropped.set(d.reason, (dropped.get(d.reason) || 0) + d.perSecond)
   }
   for (const reason of new Set([...dropped.keys(), ...model.drops.keys()])) {
