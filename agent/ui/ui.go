@@ -15,7 +15,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"path"
 	"strings"
 	"sync"
 	"time"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/design"
 	"github.com/fairlead/fairlead/internal/httpserver"
+	"github.com/fairlead/fairlead/vdn/page"
 )
 
 //go:embed web
@@ -72,16 +72,12 @@ func Handler(o Options) http.Handler {
 	s := &server{o}
 	mux := http.NewServeMux()
 	design.Assets(mux)
-	for _, f := range []struct{ path, file, kind string }{
-		{"/{$}", "ui.html", "text/html"}, {"/ui.css", "ui.css", "text/css"}, {"/ui.js", "ui.js", "text/javascript"}, {"/views.js", "views.js", "text/javascript"},
-		{"/picture.js", "picture.js", "text/javascript"},
-	} {
-		text, err := web.ReadFile(path.Join("web", f.file))
-		if err != nil {
-			panic(err) // embedded
-		}
-		mux.HandleFunc("GET "+f.path, design.Asset(f.kind+"; charset=utf-8", text))
+	page.Assets(mux)
+	files := map[string]string{"/{$}": "web/ui.html"}
+	for _, name := range []string{"ui.css", "ui.js", "views.js", "picture.js"} {
+		files["/"+name] = "web/" + name
 	}
+	design.Files(mux, web, files)
 	for pattern, answer := range map[string]func(*http.Request) (any, error){
 		"GET /api/agents": s.snapshot, "GET /api/explain": s.explain, "GET /api/drops": s.drops, "POST /api/trace": s.trace, "GET /api/networks": s.networks,
 	} {

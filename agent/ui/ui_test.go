@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/agent/rates"
 	"github.com/fairlead/fairlead/lab/testkit/browser"
+	"github.com/fairlead/fairlead/vdn"
 )
 
 var update = flag.Bool("update", false, "take the screenshots in docs again")
@@ -23,7 +25,10 @@ var update = flag.Bool("update", false, "take the screenshots in docs again")
 func serve(t *testing.T, services int) (*httptest.Server, []*fakeAgent) {
 	t.Helper()
 	agents, fakes := cluster(t, services)
-	web := httptest.NewServer(Handler(Options{Listen: DefaultListen, Agents: agents, Timeout: 500 * time.Millisecond}))
+	networks := func(context.Context) (any, error) {
+		return vdn.View{Domain: "daejeon", Networks: []vdn.Network{{Name: "science", GuaranteedRate: 400e6}}}, nil
+	}
+	web := httptest.NewServer(Handler(Options{Listen: DefaultListen, Agents: agents, Timeout: 500 * time.Millisecond, Networks: networks}))
 	t.Cleanup(web.Close)
 	return web, fakes
 }
@@ -223,6 +228,8 @@ func TestPage(t *testing.T) {
 	contains("all-events", "DrainCompleted", "BFDDown")
 	p.Press("7")
 	contains("all-problems", "shop.yaml:14", `"tunel" is not a forwarding mode`, "lb-3")
+	p.Press("8")
+	contains("networks", "science", "400 Mbit/s")
 	p.Press("p")
 	contains("pause", "Continue")
 	time.Sleep(time.Second) // the last poll may be in progress

@@ -14,8 +14,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"html"
+	"io/fs"
 	"math"
 	"net/http"
+	"path/filepath"
 	"strconv"
 	"time"
 )
@@ -30,15 +32,28 @@ var (
 
 // Assets serves /design.css and /design.js.
 func Assets(mux *http.ServeMux) {
-	mux.HandleFunc("GET /design.css", Asset("text/css; charset=utf-8", CSS))
-	mux.HandleFunc("GET /design.js", Asset("text/javascript; charset=utf-8", JS))
+	mux.HandleFunc("GET /design.css", asset(contentTypes[".css"], CSS))
+	mux.HandleFunc("GET /design.js", asset(contentTypes[".js"], JS))
 }
 
 // Policy is the Content-Security-Policy of pages that load only their own assets.
 const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
 
-// Asset serves a file of a page.
-func Asset(contentType string, content []byte) http.HandlerFunc {
+// Files serves files of a page by their paths.
+func Files(mux *http.ServeMux, from fs.FS, files map[string]string) {
+	for path, name := range files {
+		text, err := fs.ReadFile(from, name)
+		if err != nil {
+			panic(err) // not embedded
+		}
+		mux.HandleFunc("GET "+path, asset(contentTypes[filepath.Ext(name)], text))
+	}
+}
+
+// contentTypes are those of files; package mime would read the machine's.
+var contentTypes = map[string]string{".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
+
+func asset(contentType string, content []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Type", contentType)

@@ -1,4 +1,4 @@
-// Elements, number formats, the theme and charts of all pages. It needs nothing else and
+// Elements, number formats, tables, the theme and charts of all pages. It needs nothing else and
 // requests nothing. A page that imports it calls chart(); a self-contained file embeds it
 // and has <figure class="chart"> elements with a chart as JSON (package design).
 
@@ -52,6 +52,46 @@ export function theme(button) {
     try { localStorage.setItem('theme', next) } catch { /* a file without storage */ }
     set(next)
   })
+}
+
+// table shows rows [{key, cells, open}] and changes only what differs, so that the focus
+// and a selection stay. A cell is a text or {text, class, node}.
+export function table(t, heads, rows, empty = 'none') {
+  if (!t.tBodies.length) {
+    t.append(element('thead', {}, element('tr')), element('tbody'))
+    t.known = new Map()
+  }
+  const head = JSON.stringify(heads.map(h => [h.text ?? h, h.sort]))
+  if (t.head !== head) {
+    t.head = head
+    t.tHead.rows[0].replaceChildren(...heads.map(h => element('th', { class: h.class, 'aria-sort': h.sort }, h.click ? element('button', { type: 'button', click: h.click }, h.text) : h.text ?? h)))
+  }
+  if (!rows.length) rows = [{ key: '', cells: [{ text: empty, class: 'muted' }] }]
+  const body = t.tBodies[0], known = new Map()
+  rows.forEach((row, i) => {
+    const shown = t.known.get(row.key) || { tr: element('tr'), cells: [] }
+    known.set(row.key, shown)
+    shown.open = row.open
+    if (row.open && !shown.tr.hasAttribute('tabindex')) {
+      shown.tr.tabIndex = 0
+      shown.tr.addEventListener('click', () => shown.open())
+      shown.tr.addEventListener('keydown', e => { if (e.key === 'Enter') shown.open() })
+    }
+    row.cells.forEach((c, j) => cell(shown, j, c))
+    if (body.rows[i] !== shown.tr) body.insertBefore(shown.tr, body.rows[i] || null)
+  })
+  while (body.rows.length > rows.length) body.lastChild.remove()
+  t.known = known
+}
+
+function cell(row, j, c) {
+  const text = String(c?.text ?? (typeof c === 'object' ? '' : c) ?? ''), kind = c?.class || '', key = kind + '\n' + text
+  if (row.cells[j] === key && !c?.node) return
+  row.cells[j] = key
+  const td = row.tr.cells[j] || row.tr.appendChild(element('td'))
+  td.className = kind
+  if (c?.node) td.replaceChildren(c.node)
+  else td.textContent = text
 }
 
 // steps returns round numbers from min to max, about as many as asked for.

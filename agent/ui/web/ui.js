@@ -59,7 +59,7 @@ async function poll() {
 
 async function show() {
   views.verdict()
-  views[view]({ ...services, size: pageSize, sortBy, open, request })
+  await views[view]({ ...services, size: pageSize, sortBy, open, request })
   if ($('detail').open) views.detailRates()
 }
 

@@ -1,8 +1,10 @@
 // What the page shows: answers of agents combined, as tables and charts.
-import { chart, clock, element, format } from './design.js'
+import { chart, clock, element, format, table as tableIn } from './design.js'
+import { show as showNetworks } from './networks.js'
 import { topology, timeline } from './picture.js'
 
 const $ = id => document.getElementById(id)
+const table = (id, ...rest) => tableIn($(id), ...rest)
 
 // model is what is known so far. history holds rates over time, by agent or drop reason.
 export const model = { agents: new Map(), since: new Map(), events: [], known: new Map(), traffic: new Map(), drops: new Map(), from: 0, now: Date.now(), detail: {} }
@@ -61,47 +63,6 @@ const rate = (value, unit) => number(value ? format(value, unit) : '0')
 const state = (text, level) => ({ text, class: 'state text ' + level })
 const up = p => p.state === 'established' || p.state === 'up'
 const level = s => s === 'active' || s === 'in-service' || s === 'idle' ? 'good' : /pending|drain|dedicated|not-advertised/.test(s) ? 'warn' : 'bad'
-
-// table shows rows [{key, cells, open}] and changes only what differs, so that the focus
-// and a selection stay. A cell is a text or {text, class, node}.
-export function table(id, heads, rows, empty = 'none') {
-  const t = $(id)
-  if (!t.tBodies.length) {
-    t.append(element('thead', {}, element('tr')), element('tbody'))
-    t.known = new Map()
-  }
-  const head = JSON.stringify(heads.map(h => [h.text ?? h, h.sort]))
-  if (t.head !== head) {
-    t.head = head
-    t.tHead.rows[0].replaceChildren(...heads.map(h => element('th', { class: h.class, 'aria-sort': h.sort }, h.click ? element('button', { type: 'button', click: h.click }, h.text) : h.text ?? h)))
-  }
-  if (!rows.length) rows = [{ key: '', cells: [{ text: empty, class: 'muted' }] }]
-  const body = t.tBodies[0], known = new Map()
-  rows.forEach((row, i) => {
-    const shown = t.known.get(row.key) || { tr: element('tr'), cells: [] }
-    known.set(row.key, shown)
-    shown.open = row.open
-    if (row.open && !shown.tr.hasAttribute('tabindex')) {
-      shown.tr.tabIndex = 0
-      shown.tr.addEventListener('click', () => shown.open())
-      shown.tr.addEventListener('keydown', e => { if (e.key === 'Enter') shown.open() })
-    }
-    row.cells.forEach((c, j) => cell(shown, j, c))
-    if (body.rows[i] !== shown.tr) body.insertBefore(shown.tr, body.rows[i] || null)
-  })
-  while (body.rows.length > rows.length) body.lastChild.remove()
-  t.known = known
-}
-
-function cell(row, j, c) {
-  const text = String(c?.text ?? (typeof c === 'object' ? '' : c) ?? ''), kind = c?.class || '', key = kind + '\n' + text
-  if (row.cells[j] === key && !c?.node) return
-  row.cells[j] = key
-  const td = row.tr.cells[j] || row.tr.appendChild(element('td'))
-  td.className = kind
-  if (c?.node) td.replaceChildren(c.node)
-  else td.textContent = text
-}
 
 // verdict says in one line what is wrong.
 export function verdict() {
@@ -354,4 +315,14 @@ export function detailRates() {
   table('detail-backends', ['backend', 'node', 'state', 'health', { text: 'packets/s', class: 'number' }, { text: 'from clients', class: 'number' }, 'last probe error'],
     merged('detail', r => r.frontend + r.backend).map(r => ({ key: r.frontend + ' ' + r.backend, cells: [r.name ? `${r.backend} (${r.name})` : r.backend, r.node || '', state(r.state, level(r.state)), r.health || '',
       rate(r.packetsPerSecond), rate(r.bitsPerSecond, 'bit/s'), [...new Set(r.on.map(o => o.lastError).filter(Boolean))].join('; ')] })))
+}
+
+// networks asks the controller of virtual networks.
+export async function networks({ request }) {
+  try {
+    showNetworks($('networks'), await request('api/networks'))
+  } catch (e) {
+    $('networks').picture = null
+    $('networks').replaceChildren(element('p', { class: 'bad' }, e.message))
+  }
 }
