@@ -209,6 +209,7 @@ func TestPage(t *testing.T) {
 	contains("page", "1 to 1 of 1")
 	p.Press("Escape", "ArrowDown", "Enter")
 	contains("detail-name", "service shop/web-0042")
+	p.Wait(`document.getElementById('detail').open`)
 	contains("detail", "stops at “backends”", "shop.yaml:3", "172.16.3.16:8080 (web-6)", "503 Service Unavailable")
 	p.Press("Escape")
 	p.Wait(`!document.getElementById('detail').open`)

@@ -75,7 +75,11 @@ export function table(t, heads, rows, empty = 'none') {
     if (row.open && !shown.tr.hasAttribute('tabindex')) {
       shown.tr.tabIndex = 0
       shown.tr.addEventListener('click', () => shown.open())
-      shown.tr.addEventListener('keydown', e => { if (e.key === 'Enter') shown.open() })
+      shown.tr.addEventListener('keydown', e => {
+        if (e.key !== 'Enter') return
+        e.preventDefault() // or the key also presses what then has the focus
+        shown.open()
+      })
     }
     row.cells.forEach((c, j) => cell(shown, j, c))
     if (body.rows[i] !== shown.tr) body.insertBefore(shown.tr, body.rows[i] || null)

@@ -100,7 +100,11 @@ function box(b, open) {
     g.setAttribute('role', 'button')
     g.setAttribute('aria-label', `${b.name}: ${b.line}`)
     g.addEventListener('click', show)
-    g.addEventListener('keydown', e => { if (e.key === 'Enter') show() })
+    g.addEventListener('keydown', e => {
+      if (e.key !== 'Enter') return
+      e.preventDefault()
+      show()
+    })
   }
   return g
 }
