@@ -370,7 +370,9 @@ function drawBars(c) {
   bars.forEach((b, i) => {
     const y = i * row + 8
     svg.append(element('rect', { class: 'bar ' + (b.bad ? 'bad' : 'c1'), x: start, y, width: Math.max(1, size(b.value)), height: row - 8, rx: 2 }))
-    texts[i].setAttribute('x', start + Math.max(size(b.value), size(b.goal || 0)) + 8)
+    const end = size(b.value) + 8, goal = size(b.goal || 0)
+    const covered = goal > end - 12 && goal < end + texts[i].getComputedTextLength() + 4
+    texts[i].setAttribute('x', start + (covered ? goal + 8 : end))
     if (b.goal) {
       svg.append(element('line', { class: 'goal', x1: start + size(b.goal), x2: start + size(b.goal), y1: y - 3, y2: y + row - 5 },
         element('title', {}, 'goal ' + format(b.goal, axis.unit))))
