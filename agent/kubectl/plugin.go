@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -17,6 +18,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/remotecommand"
@@ -54,33 +57,41 @@ const container = "agent"
 // a column NODE, or with -o json an object with a field for each node. It returns the
 // errors of all nodes that failed; the others are printed anyway.
 func Run(ctx context.Context, c Config, args []string, out, errOut io.Writer) error {
-	config, err := load(c)
+	config, client, err := connect(c, corev1.AddToScheme, corev1.SchemeGroupVersion)
 	if err != nil {
 		return err
 	}
-	scheme, err := kubeclient.Scheme(corev1.AddToScheme)
-	if err != nil {
-		return err
-	}
-	clients, err := kubeclient.Connect(config, scheme, corev1.SchemeGroupVersion)
-	if err != nil {
-		return err
-	}
-	client := clients[corev1.SchemeGroupVersion]
 	pods, err := agents(ctx, client, c)
 	if err != nil {
 		return err
 	}
 	run := func(ctx context.Context, p corev1.Pod, args []string, out io.Writer) error {
 		if args[0] == "sysdump" { // whose summary is part of the archive
-			return execute(ctx, config, client, p, args, out, io.Discard)
+			return execute(ctx, config, client, p, args, remotecommand.StreamOptions{Stdout: out, Stderr: io.Discard})
 		}
-		return execute(ctx, config, client, p, args, out, errOut)
+		return execute(ctx, config, client, p, args, remotecommand.StreamOptions{Stdout: out, Stderr: errOut})
 	}
 	if args[0] == "sysdump" {
 		return query{Config: c, pods: pods, run: run}.sysdump(ctx, cluster{client}, args[1:], out)
 	}
 	return query{Config: c, pods: pods, run: run}.print(ctx, args, out)
+}
+
+// connect returns a client of the API server for a group of its resources.
+func connect(c Config, add func(*runtime.Scheme) error, group schema.GroupVersion) (*rest.Config, rest.Interface, error) {
+	config, err := load(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	scheme, err := kubeclient.Scheme(add)
+	if err != nil {
+		return nil, nil, err
+	}
+	clients, err := kubeclient.Connect(config, scheme, group)
+	if err != nil {
+		return nil, nil, err
+	}
+	return config, clients[group], nil
 }
 
 // runner runs a command in a pod.
@@ -196,9 +207,10 @@ func agents(ctx context.Context, client rest.Interface, c Config) ([]corev1.Pod,
 }
 
 // execute runs "fairlead ARGS" in one pod.
-func execute(ctx context.Context, config *rest.Config, client rest.Interface, p corev1.Pod, args []string, out, errOut io.Writer) error {
+func execute(ctx context.Context, config *rest.Config, client rest.Interface, p corev1.Pod, args []string, o remotecommand.StreamOptions) error {
 	request := client.Post().Resource("pods").Namespace(p.Namespace).Name(p.Name).SubResource("exec").
-		Param("container", container).Param("stdout", "true").Param("stderr", "true") // corev1.PodExecOptions
+		Param("container", container).Param("stdout", "true").Param("stderr", "true"). // corev1.PodExecOptions
+		Param("stdin", strconv.FormatBool(o.Stdin != nil))
 	for _, word := range append([]string{"/fairlead"}, args...) {
 		request = request.Param("command", word)
 	}
@@ -206,7 +218,7 @@ func execute(ctx context.Context, config *rest.Config, client rest.Interface, p 
 	if err != nil {
 		return err
 	}
-	err = stream.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: out, Stderr: errOut})
+	err = stream.StreamWithContext(ctx, o)
 	if code, ok := errors.AsType[exec.CodeExitError](err); ok {
 		return fmt.Errorf("fairlead %s: exit code %d", strings.Join(args, " "), code.Code)
 	}

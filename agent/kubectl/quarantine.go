@@ -33,7 +33,7 @@ func Drain(ctx context.Context, c Config, order Quarantine, out io.Writer) error
 	if err != nil {
 		return err
 	}
-	client, err := connect(c)
+	_, client, err := connect(c, discoveryv1.AddToScheme, discoveryv1.SchemeGroupVersion)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func Undrain(ctx context.Context, c Config, order Quarantine, out io.Writer) err
 	if err != nil {
 		return err
 	}
-	client, err := connect(c)
+	_, client, err := connect(c, discoveryv1.AddToScheme, discoveryv1.SchemeGroupVersion)
 	if err != nil {
 		return err
 	}
@@ -87,22 +87,6 @@ func Undrain(ctx context.Context, c Config, order Quarantine, out io.Writer) err
 	}
 	fmt.Fprintf(out, "%s takes new flows on all nodes again\n", order.Backend)
 	return nil
-}
-
-func connect(c Config) (rest.Interface, error) {
-	config, err := load(c)
-	if err != nil {
-		return nil, err
-	}
-	scheme, err := kubeclient.Scheme(discoveryv1.AddToScheme)
-	if err != nil {
-		return nil, err
-	}
-	clients, err := kubeclient.Connect(config, scheme, discoveryv1.SchemeGroupVersion)
-	if err != nil {
-		return nil, err
-	}
-	return clients[discoveryv1.SchemeGroupVersion], nil
 }
 
 func quarantines(ctx context.Context, client rest.Interface) ([]service.Quarantine, error) {

@@ -47,7 +47,7 @@ func (s Selection) Narrow(v *reconciler.View) *reconciler.View {
 	}
 	n.Withdrawing = nil
 	for _, w := range v.Withdrawing {
-		if covers(w.Prefix) {
+		if s.Problems || covers(w.Prefix) {
 			n.Withdrawing = append(n.Withdrawing, w)
 		}
 	}
@@ -57,7 +57,11 @@ func (s Selection) Narrow(v *reconciler.View) *reconciler.View {
 			n.Leaving[k] = l
 		}
 	}
-	s.narrowProblems(&n, names, covers)
+	if s.Problems {
+		n.Problems = append(slices.Clip(v.Problems), plan.Conflicts(v.Plan.Frontends)...)
+	} else {
+		s.narrowProblems(&n, names, covers)
+	}
 	return &n
 }
 

@@ -29,11 +29,18 @@ type Selection struct {
 	// Node selects what concerns the node: its peers, its drain, and the routes that it is
 	// withdrawing. All but the last are also part of every other selection.
 	Node bool
+	// Problems selects all problems, also those of what is not selected.
+	Problems bool
 }
 
 // All reports whether everything is selected, perhaps with Tables.
 func (s Selection) All() bool {
-	return len(s.Services) == 0 && len(s.Backends) == 0 && len(s.Addresses) == 0 && len(s.Prefixes) == 0 && !s.Node
+	return !s.Objects() && !s.Node && !s.Problems
+}
+
+// Objects reports whether objects are selected.
+func (s Selection) Objects() bool {
+	return len(s.Services)+len(s.Backends)+len(s.Addresses)+len(s.Prefixes) > 0
 }
 
 // Values returns the parameters of a request.
@@ -57,6 +64,9 @@ func (s Selection) Values() url.Values {
 	if s.Node {
 		v.Set("node", "true")
 	}
+	if s.Problems {
+		v.Set("problems", "true")
+	}
 	return v
 }
 
@@ -64,6 +74,7 @@ func (s Selection) Values() url.Values {
 func Parse(v url.Values) (s Selection, err error) {
 	s.Services, s.Backends = v["service"], v["backend"]
 	s.Tables, s.Node = v.Get("tables") == "true", v.Get("node") == "true"
+	s.Problems = v.Get("problems") == "true"
 	for _, text := range v["address"] {
 		a, err := netip.ParseAddr(text)
 		if err != nil {

@@ -27,6 +27,7 @@ func TestParseIsTheInverseOfValues(t *testing.T) {
 		{},
 		{Tables: true},
 		{Node: true},
+		{Node: true, Problems: true},
 		{Services: []string{"web", "default/dns"}, Backends: []string{"172.16.1.10:80", "web-1"}},
 		{Addresses: []netip.Addr{netip.MustParseAddr("2001:db8::1")}, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}},
 	} {
@@ -88,6 +89,10 @@ func TestNarrow(t *testing.T) {
 		if len(v.Problems) != 2 || len(v.Stale) != 1 || len(v.Withdrawing) != 1 || len(v.Failures) != 3 || v.Failures["announcer"] == nil {
 			t.Errorf("%s: problems %v, stale %v, withdrawing %v, failures %v", name, v.Problems, v.Stale, v.Withdrawing, v.Failures)
 		}
+	}
+	v := selection.Selection{Problems: true}.Narrow(all)
+	if len(v.Plan.Frontends)+len(v.Plan.Routes) > 0 || len(v.Problems) != len(all.Problems) || len(v.Stale) != 40 || len(v.Withdrawing) != len(all.Withdrawing) || len(v.Failures) != len(all.Failures) {
+		t.Errorf("problems: %d frontends, %d routes, %d problems, %d stale", len(v.Plan.Frontends), len(v.Plan.Routes), len(v.Problems), len(v.Stale))
 	}
 	if v := (selection.Selection{}).Narrow(all); v != all {
 		t.Error("nothing selected: the view is another one")

@@ -88,7 +88,10 @@ func (a Agent) GatherOnly(now time.Time, only selection.Selection) Status {
 		view := only.Narrow(a.View())
 		a.View = func() *reconciler.View { return view }
 	}
-	if a.Placement != nil {
+	switch {
+	case !only.Objects():
+		a.DSRAgent = nil // it lists every backend
+	case a.Placement != nil:
 		a.DSRAgent = a.Placement
 	}
 	a.detailed = true
@@ -151,7 +154,7 @@ func (a Agent) Gather(now time.Time) Status {
 	s.Routes = g.routes()
 	s.Withdrawing, s.Leaving = g.view.Withdrawing, leaving(g.view)
 	s.Problems = append(s.Problems, a.stored()...)
-	s.Problems = append(s.Problems, Conflicts(g.view.Plan.Frontends)...)
+	s.Problems = append(s.Problems, plan.Conflicts(g.view.Plan.Frontends)...)
 	s.Problems = append(s.Problems, g.failures()...)
 	s.Problems = append(s.Problems, s.overdue()...)
 	return s.complete()

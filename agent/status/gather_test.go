@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/agent/selection"
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
@@ -119,6 +122,24 @@ func TestEveryFateHasItsStateAndReason(t *testing.T) {
 		if f.State != want.state || !strings.Contains(f.Reason, want.reason) || (want.reason == "") != (f.Reason == "") {
 			t.Errorf("%s: %s %q, want %s %q", id, f.State, f.Reason, want.state, want.reason)
 		}
+	}
+}
+
+// TestGathersNode gathers everything but Services and routes.
+func TestGathersNode(t *testing.T) {
+	texts := func(s Status) (all []string) {
+		for _, p := range s.Problems {
+			all = append(all, p.String())
+		}
+		slices.Sort(all)
+		return all
+	}
+	whole, node := scene(t).Gather(eleven), scene(t).GatherOnly(eleven, selection.Selection{Node: true, Problems: true})
+	if len(node.Services)+len(node.Routes) > 0 || len(node.Peers) != len(whole.Peers) || node.DataPlane == nil {
+		t.Errorf("%+v", node)
+	}
+	if diff := cmp.Diff(texts(whole), texts(node)); diff != "" {
+		t.Errorf("problems, -all +node:\n%s", diff)
 	}
 }
 

@@ -134,7 +134,7 @@ func TestConflictsOfOneService(t *testing.T) {
 	p := plan.Build(plan.Input{
 		Services: []*service.Service{loser, owner}, Health: func(health.Target) health.State { return health.Up },
 	})
-	problems := Conflicts(p.Frontends)
+	problems := plan.Conflicts(p.Frontends)
 	if len(problems) != 1 || problems[0].String() != "a.yaml:1: Service default/a: Service default/b already has TCP 10.1.1.1:80 (b.yaml:1) and is older: "+
 		"give one of the two another address or port (and 9 more of its ports)" {
 		t.Errorf("problems %v", problems)

@@ -52,8 +52,16 @@ func Serve(ctx context.Context, path string, get func() Status, more ...Endpoint
 // Getter returns the Status of at least what is selected.
 type Getter func(selection.Selection) Status
 
-// Everything returns a Getter for a Status that costs little.
-func Everything(get func() Status) Getter { return func(selection.Selection) Status { return get() } }
+// Everything returns a Getter for a Status that costs little to gather.
+func Everything(get func() Status) Getter {
+	return func(only selection.Selection) Status {
+		s := get()
+		if only.Node {
+			s.Services, s.Routes, s.Table = nil, nil, nil
+		}
+		return s
+	}
+}
 
 // Listen creates the unix socket at path, to which only its owner may connect. It
 // replaces the socket file of a dead agent, but not that of a running one (ErrInUse).

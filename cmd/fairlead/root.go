@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/dump"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/page"
 	"github.com/fairlead/fairlead/cmd/internal/cli"
 )
 
@@ -13,6 +14,8 @@ func newRootCommand() *cobra.Command {
 Routers spread packets over all load balancers by ECMP, and losing one breaks no
 connection.`)
 	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Daemons and maintenance:"}, &cobra.Group{ID: groupQuery, Title: "Query:"})
+	ui := page.New()
+	ui.GroupID = groupQuery
 	root.AddCommand(
 		newAgentCommand(),
 		newControllerCommand(),
@@ -25,6 +28,8 @@ connection.`)
 		newCleanupCommand(),
 		newStatusCommand(),
 		newTopCommand(),
+		ui,
+		page.NewConnect(),
 		newGetCommand(),
 		newExplainCommand(),
 		newDropsCommand(),

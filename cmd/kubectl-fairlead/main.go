@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/agent/kubectl"
+	"github.com/fairlead/fairlead/agent/ui"
 	"github.com/fairlead/fairlead/internal/version"
 )
 
@@ -47,7 +48,8 @@ delete quarantines.`,
   kubectl fairlead --node worker-1 get flows --vip 10.1.1.1
   kubectl fairlead get backends -o json
   kubectl fairlead drain --backend 172.16.1.10 --reason "disk errors"
-  kubectl fairlead sysdump`,
+  kubectl fairlead sysdump
+  kubectl fairlead ui`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl fairlead"},
 		Version:       version.String(),
 		Args:          cobra.MinimumNArgs(1),
@@ -62,6 +64,9 @@ delete quarantines.`,
 			return kubectl.Run(cmd.Context(), c, args, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
+	cmd.TraverseChildren = true // flags of the plugin come first
+	cmd.CompletionOptions.DisableDefaultCmd = true
+	cmd.AddCommand(newUICommand(&c))
 	f := cmd.Flags()
 	f.SetInterspersed(false)
 	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "`FILE` with the credentials of the API server (default: as kubectl)")
@@ -70,5 +75,24 @@ delete quarantines.`,
 	f.StringVarP(&c.Selector, "selector", "l", kubectl.DefaultSelector, "`LABELS` of the agents' pods")
 	f.StringVar(&c.Node, "node", "", "query only node `NAME`")
 	f.DurationVar(&c.Timeout, "timeout", kubectl.DefaultTimeout, "timeout of each node")
+	return cmd
+}
+
+func newUICommand(c *kubectl.Config) *cobra.Command {
+	var o ui.Options
+	cmd := &cobra.Command{
+		Use:   "ui",
+		Short: "Serve a web page of all nodes",
+		Long: `Serve a read-only web page of all nodes with an agent: topology with rates, services
+and why each is as it is, peers, drops, drains, events and problems (docs/ui.md).
+The agents are queried through the API server while a page is open.`,
+		Example: `  kubectl fairlead ui
+  kubectl fairlead --namespace lb ui --listen 127.0.0.1:9000`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return kubectl.ServeUI(cmd.Context(), *c, o, cmd.OutOrStdout())
+		},
+	}
+	o.Flags(cmd.Flags())
 	return cmd
 }

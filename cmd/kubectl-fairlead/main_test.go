@@ -48,3 +48,14 @@ func parse(args string) error {
 	}
 	return cmd.ValidateArgs(cmd.Flags().Args())
 }
+
+// TestUI finds the subcommand after flags of the plugin; other commands are run in pods.
+func TestUI(t *testing.T) {
+	for args, want := range map[string]string{
+		"-n lb ui --listen 127.0.0.1:9000": "ui", "ui": "ui", "-n lb status": "kubectl-fairlead", "get services ui": "kubectl-fairlead",
+	} {
+		if cmd, _, err := newCommand().Traverse(strings.Fields(args)); err != nil || cmd.Name() != want {
+			t.Errorf("%s: command %s, %v", args, cmd.Name(), err)
+		}
+	}
+}

@@ -7,155 +7,184 @@ import (
 	"html/template"
 	"os"
 	"path/filepath"
-	"time"
+	"slices"
+	"strings"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-
-	"github.com/fairlead/fairlead/lab/chart"
+	"github.com/fairlead/fairlead/internal/design"
 )
 
 //go:embed report.html
 var reportHTML string
 
-var reportTemplate = template.Must(template.New("report").Parse(reportHTML))
+var reportTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
+	"seconds": func(ms float64) float64 { return ms / 1000 },
+}).Parse(reportHTML))
+
+const reportCSS = `
+.tiers { display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: var(--gap) }
+.tiers section { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: 8px; align-content: start }
+.tiers h3 { grid-column: 1 / -1 }
+`
+
+// report is what the template shows.
+type report struct {
+	*Result
+	Topology             string
+	Tables               []string
+	Rates                []template.HTML
+	Spread, Convergences template.HTML
+}
 
 // WriteReport writes the run as a self-contained HTML file.
 func (r *Result) WriteReport(file, topology string, tables []string) error {
-	page := struct {
-		*Result
-		Topology                                 string
-		Tables                                   []string
-		Servers, Balancers, Shares, Convergences template.HTML
-	}{Result: r, Topology: topology, Tables: tables}
-	for _, p := range []struct {
-		into *template.HTML
-		draw func() (template.HTML, error)
-	}{
-		{&page.Servers, func() (template.HTML, error) {
-			return r.plotRates("Requests a second, by server", func(s Sample) map[string]float64 { return s.PerServer })
-		}},
-		{&page.Balancers, func() (template.HTML, error) {
-			return r.plotRates("Packets a second, by balancer", func(s Sample) map[string]float64 { return s.PerBalancer })
-		}},
-		{&page.Shares, r.plotShares},
-		{&page.Convergences, r.plotConvergence},
+	page := report{Result: r, Topology: topology, Tables: tables, Rates: make([]template.HTML, 2)}
+	for into, c := range map[*template.HTML]design.Chart{
+		&page.Rates[0]: r.rates("Requests answered, by backend", "requests/s", func(s Sample) map[string]float64 { return s.PerServer }),
+		&page.Rates[1]: r.rates("Packets forwarded, by load balancer", "packets/s", func(s Sample) map[string]float64 { return s.PerBalancer }),
+		&page.Spread:   r.spread(), &page.Convergences: r.convergences(),
 	} {
-		svg, err := p.draw()
+		figure, err := design.Figure(c)
 		if err != nil {
-			return fmt.Errorf("drawing the report: %w", err)
+			return err
 		}
-		*p.into = svg
+		*into = template.HTML(figure)
 	}
-	var html bytes.Buffer
-	if err := reportTemplate.Execute(&html, page); err != nil {
+	var body bytes.Buffer
+	if err := reportTemplate.Execute(&body, page); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(file, html.Bytes(), 0o644)
+	return os.WriteFile(file, design.Page("Fairlead demo", body.String(), reportCSS), 0o644)
 }
 
-// plotRates draws a line for each name over time, with the events as vertical lines.
-func (r *Result) plotRates(title string, of func(Sample) map[string]float64) (template.HTML, error) {
-	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Min = title, "seconds", 0
-	series, top := map[string]plotter.XYs{}, 1.0
+// Headline says what the run has shown.
+func (r report) Headline() string {
+	if !r.Passed {
+		return "Failed"
+	}
+	return fmt.Sprintf("Passed: load balancers and backends came, went and failed under load, and %d of %d requests failed", r.Load.Failed, r.Load.Requests)
+}
+
+// Broken is the number of connections that broke.
+func (r report) Broken() (n uint64) {
+	for _, e := range r.Events {
+		n += e.BrokenConnections
+	}
+	return n
+}
+
+// Killed is the event in which a load balancer was killed, or nil.
+func (r report) Killed() *Event {
+	i := slices.IndexFunc(r.Events, func(e Event) bool { return e.Name == KillBalancer && e.ConvergedMs >= 0 })
+	if i < 0 {
+		return nil
+	}
+	return &r.Events[i]
+}
+
+// tier is a part of the topology and what happened to each of its members.
+type tier struct {
+	Title   string
+	Members []member
+}
+
+type member struct {
+	Name  string
+	Notes []note
+}
+
+type note struct{ Class, Text string }
+
+// Tiers lists load balancers and backends with what happened to them, and when.
+func (r report) Tiers() []tier {
+	var balancers, backends []string
+	for _, s := range r.Services {
+		balancers = append(balancers, s.Balancers...)
+	}
 	for _, s := range r.samples {
-		for name, rate := range of(s) {
-			series[name] = append(series[name], plotter.XY{X: s.At.Seconds(), Y: rate})
-			top = max(top, rate)
+		balancers = append(balancers, sortedKeys(s.PerBalancer)...)
+		backends = append(backends, sortedKeys(s.PerServer)...)
+	}
+	return []tier{{"Load balancers", r.members(balancers)}, {"Backends", r.members(backends)}}
+}
+
+func (r report) members(names []string) (all []member) {
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		m := member{Name: name}
+		for _, e := range r.Events {
+			if e.Subject != name {
+				continue
+			}
+			what, _, _ := strings.Cut(e.Name, "-")
+			m.Notes = append(m.Notes, note{classes[what], fmt.Sprintf("%s at %.1f s", past[what], e.StartedMs/1000)})
 		}
-	}
-	for i, name := range sortedKeys(series) {
-		line, err := plotter.NewLine(series[name])
-		if err != nil {
-			return "", err
+		if len(m.Notes) == 0 {
+			m.Notes = []note{{"muted", "unchanged"}}
 		}
-		line.Color, line.Width = chart.Color(i), vg.Points(1.2)
-		p.Add(line)
-		p.Legend.Add(name, line)
+		all = append(all, m)
 	}
-	p.Legend.Top, p.Legend.Padding, p.Legend.TextStyle.Font.Size = true, vg.Points(4), vg.Points(9)
-	if err := chart.Mark(p, top, r.events()); err != nil {
-		return "", err
-	}
-	if n := len(r.samples); n > 0 {
-		p.X.Min, p.X.Max = 0, r.samples[n-1].At.Seconds()*1.15 // space for the legend
-	}
-	p.Y.Max = top * 1.25
-	return svg(p, 22, 8)
+	return all
 }
 
-func (r *Result) events() (events []chart.Event) {
-	for _, e := range r.Events {
-		events = append(events, chart.Event{At: time.Duration(e.StartedMs) * time.Millisecond, Name: e.Name})
-	}
-	return events
-}
+// past and classes describe events by their first word.
+var (
+	past    = map[string]string{"add": "added", "remove": "removed", "kill": "killed", "cut": "disconnected", "drain": "drained"}
+	classes = map[string]string{"add": "good", "remove": "warn", "drain": "warn", "kill": "bad", "cut": "bad"}
+)
 
-// plotShares draws each backend's share during the steady phase, compared with an even
-// share.
-func (r *Result) plotShares() (template.HTML, error) {
-	p := plot.New()
-	p.Title.Text, p.Y.Label.Text, p.Y.Min = "Share of the requests while nothing changed", "per cent", 0
-	names := sortedKeys(r.Shares)
-	var values plotter.Values
-	for _, name := range names {
-		values = append(values, 100*r.Shares[name])
-	}
-	return bars(p, names, values)
-}
+// smooth is the number of samples, of a tenth of a second each, of which a chart shows the
+// mean: a request more or less in one sample is not an event.
+const smooth = 5
 
-// plotConvergence draws how long each event took to converge.
-func (r *Result) plotConvergence() (template.HTML, error) {
-	p := plot.New()
-	p.Title.Text, p.Y.Label.Text, p.Y.Min = "Time until converged", "milliseconds", 0
+// rates is a line for each name over time, with the events.
+func (r *Result) rates(title, unit string, of func(Sample) map[string]float64) design.Chart {
+	c := design.Chart{Title: title, Kind: design.Lines, Group: "load", X: design.Axis{Label: "time since the start of the load", Unit: "s"}, Y: design.Axis{Unit: unit}}
 	var names []string
-	var values plotter.Values
+	for _, s := range r.samples {
+		names = append(names, sortedKeys(of(s))...)
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		line := design.Series{Name: name}
+		for i, s := range r.samples {
+			around, sum := r.samples[max(0, i-smooth/2):min(len(r.samples), i+smooth/2+1)], 0.0
+			for _, near := range around {
+				sum += of(near)[name]
+			}
+			line.Points = append(line.Points, design.Point{X: s.At.Seconds(), Y: sum / float64(len(around))})
+		}
+		c.Series = append(c.Series, line)
+	}
 	for _, e := range r.Events {
-		names = append(names, e.Name)
-		values = append(values, max(e.ConvergedMs, 0))
+		c.Events = append(c.Events, design.Event{
+			At: e.StartedMs / 1000, Name: e.Name + " " + e.Subject, Bad: strings.HasPrefix(e.Name, "kill") || strings.HasPrefix(e.Name, "cut"),
+			Detail: fmt.Sprintf("converged in %.1f ms, %d failed", e.ConvergedMs, e.Failed),
+		})
 	}
-	return bars(p, names, values)
+	return c
 }
 
-func bars(p *plot.Plot, names []string, values plotter.Values) (template.HTML, error) {
-	if len(values) == 0 {
-		return "", nil
+// spread is each backend's share while nothing changed.
+func (r *Result) spread() design.Chart {
+	c := design.Chart{Title: "Share of the requests, by backend", Kind: design.Bars, Y: design.Axis{Unit: "%"}}
+	for _, name := range sortedKeys(r.Shares) {
+		c.Bars = append(c.Bars, design.Bar{Name: name, Value: 100 * r.Shares[name]})
 	}
-	bar, err := plotter.NewBarChart(values, vg.Points(28))
-	if err != nil {
-		return "", err
-	}
-	bar.Color = chart.Color(0)
-	p.Add(bar)
-	p.NominalX(names...)
-	p.X.Min, p.X.Max = -0.6, float64(len(names))-0.4 // whole bars and their labels
-	p.Y.Max *= 1.1
-	var labels plotter.XYLabels
-	for i, v := range values {
-		labels.XYs = append(labels.XYs, plotter.XY{X: float64(i), Y: v})
-		labels.Labels = append(labels.Labels, fmt.Sprintf("%.1f", v))
-	}
-	l, err := plotter.NewLabels(labels)
-	if err != nil {
-		return "", err
-	}
-	p.Add(l)
-	return svg(p, 22, 6)
+	return c
 }
 
-func svg(p *plot.Plot, width, height float64) (template.HTML, error) {
-	text, err := chart.SVG(p, width, height)
-	if err != nil {
-		return "", err
+// convergences is how long each event took to converge, and how long it may.
+func (r *Result) convergences() design.Chart {
+	c := design.Chart{Title: "Time until converged, and the longest that passes (logarithmic)", Kind: design.Bars, Y: design.Axis{Unit: "ms", Log: true}}
+	for _, e := range r.Events {
+		b := design.Bar{Name: e.Name, Value: max(e.ConvergedMs, 0), Goal: r.bound(e.Name)}
+		if b.Bad = e.ConvergedMs < 0 || e.ConvergedMs > b.Goal; e.ConvergedMs < 0 {
+			b.Note = "never"
+		}
+		c.Bars = append(c.Bars, b)
 	}
-	// What precedes the element (an XML declaration) must not be in HTML.
-	if i := bytes.Index(text, []byte("<svg")); i > 0 {
-		text = text[i:]
-	}
-	return template.HTML(text), nil
+	return c
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/lab/testkit/browser"
 )
 
 // good is a run that passes.
@@ -71,12 +73,22 @@ func TestReport(t *testing.T) {
 			t.Errorf("the report lacks %q", want)
 		}
 	}
-	if n := strings.Count(string(html), "<svg"); n != 4 {
-		t.Errorf("%d pictures, want 4", n)
+	if n := strings.Count(string(html), "<figcaption>"); n != 4 {
+		t.Errorf("%d charts, want 4", n)
 	}
-	for _, outside := range []string{"http-equiv", "<script", "<link", "src="} {
+	for _, outside := range []string{"<link", "src="} {
 		if strings.Contains(string(html), outside) {
 			t.Errorf("the report is not self-contained: it has %s", outside)
+		}
+	}
+	p := browser.Open(t, "file://"+file, 1100, 1400)
+	p.Wait("document.querySelectorAll('figure svg').length === 4")
+	if errors := p.Errors(); len(errors) > 0 {
+		t.Errorf("console: %q", errors)
+	}
+	if dir := os.Getenv("FAIRLEAD_SCREENSHOT"); dir != "" {
+		if err := os.WriteFile(filepath.Join(dir, "demo.png"), p.Screenshot(), 0o644); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -1,25 +1,29 @@
 // Package page shows a domain of virtually dedicated networks in a browser: nodes and their
-// pods, federated domains, rates and drops, updated every second. It is a single file that
-// queries /v1/view like any other client.
+// pods, federated domains, rates and drops, updated every second. It queries /v1/view like
+// any other client.
 package page
 
 import (
-	_ "embed"
+	"embed"
 	"net/http"
+
+	"github.com/fairlead/fairlead/internal/design"
 )
 
-//go:embed page.html
-var html []byte
+//go:embed web
+var web embed.FS
 
 // Handler serves the page. The page is public; if the controller requires a token, the page
 // prompts for it.
 func Handler() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		h := w.Header()
-		h.Set("Content-Type", "text/html; charset=utf-8")
-		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'")
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Cache-Control", "no-cache")
-		_, _ = w.Write(html)
-	})
+	mux := http.NewServeMux()
+	design.Assets(mux)
+	Assets(mux)
+	design.Files(mux, web, map[string]string{"/{$}": "web/page.html", "/page.js": "web/page.js"})
+	return mux
+}
+
+// Assets serves /networks.js, a module that shows a view, and /networks.css.
+func Assets(mux *http.ServeMux) {
+	design.Files(mux, web, map[string]string{"/networks.js": "web/networks.js", "/networks.css": "web/networks.css"})
 }

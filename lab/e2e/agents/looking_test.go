@@ -58,6 +58,7 @@ func TestLooking(t *testing.T) {
 		t.Run("trace", l.trace)
 		t.Run("drops", l.drops)
 		t.Run("capture", l.capture)
+		t.Run("page", l.page)
 	})
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/agent/journal"
-	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/daemon"
 	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/core/plan"
@@ -108,7 +107,7 @@ func (a *agent) seen() journal.Seen {
 	case a.loop != nil:
 		v := a.loop.View()
 		if e := a.events; e.conflictsOf != v.Plan {
-			e.conflicts, e.conflictsOf = status.Conflicts(v.Plan.Frontends), v.Plan
+			e.conflicts, e.conflictsOf = plan.Conflicts(v.Plan.Frontends), v.Plan
 		}
 		s.Loaded = v.Loaded
 	case a.proxy != nil:
