@@ -139,7 +139,7 @@ func full() status.Status {
 
 func scrape(t *testing.T, s status.Status) string {
 	t.Helper()
-	srv := httptest.NewServer(Handler(func() status.Status { return s }))
+	srv := httptest.NewServer(Handler(func() status.Status { return s }, Options{Backends: true}))
 	defer srv.Close()
 	resp, err := http.Get(srv.URL)
 	if err != nil {

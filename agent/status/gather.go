@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/dsr"
 	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/internal/histogram"
 	"github.com/fairlead/fairlead/internal/statedir"
 	"github.com/fairlead/fairlead/reconciler"
 	"github.com/fairlead/fairlead/reconciler/probe"
@@ -72,6 +73,12 @@ type Agent struct {
 	Placement func() (dsr.State, error)
 	Paths     func([]netip.Addr) (map[netip.Addr]dataplane.Path, error)
 
+	// Tables returns how full the tables of the data planes are, except for the flow table
+	// of the DSR agent. Durations returns the durations of reconciliations and of answered
+	// health checks. Either may be nil.
+	Tables    func() []dataplane.Table
+	Durations func() (reconciles, probes histogram.Histogram)
+
 	detailed bool
 }
 
@@ -118,10 +125,19 @@ func (a Agent) Gather(now time.Time) Status {
 			s.Problems = append(s.Problems, problem.Failed("data plane", "reading its counters: "+err.Error()))
 		}
 	}
+	if a.Tables != nil {
+		s.Tables = slices.Clone(a.Tables())
+	}
+	if a.Durations != nil {
+		reconciles, probes := a.Durations()
+		s.ReconcileDurations, s.ProbeDurations = &reconciles, &probes
+	}
 	if a.DSRAgent != nil {
 		var err error
 		if s.DSRAgent, err = g.dsrAgent(); err != nil {
 			s.Problems = append(s.Problems, problem.Failed("DSR agent", "reading its state: "+err.Error()))
+		} else if s.DSRAgent.maxFlows > 0 {
+			s.Tables = append(s.Tables, dataplane.Table{Name: "dsr-flows", Used: s.DSRAgent.Flows, Size: s.DSRAgent.maxFlows})
 		}
 	}
 	if a.Source != nil && !g.view.Loaded {

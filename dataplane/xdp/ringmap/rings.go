@@ -97,6 +97,12 @@ func (r *Rings) Lacking() int { return r.chains.lacking }
 // Usage returns the number of segments, and of slots that rings have.
 func (r *Rings) Usage() (segments int, slots uint32) { return r.memory.usage() }
 
+// Capacity is the maximum number of slots of all rings together.
+func (r *Rings) Capacity() int { return int(r.memory.outer.MaxEntries()) * r.MaxSlots() }
+
+// Chains returns how many chains are in use, and how many there are.
+func (r *Rings) Chains() (used, size int) { return r.chains.numbers.Used() }
+
 // Learn reads which slots of the marked rings use which chains, and the chains' owners.
 // server returns the number of a server, 0 without one.
 func (r *Rings) Learn(rings []Ring, server func(netip.AddrPort) ring.ID) error {

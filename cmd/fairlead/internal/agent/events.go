@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/internal/histogram"
 	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/reconciler"
 	"github.com/fairlead/fairlead/reconciler/probe"
@@ -36,6 +37,9 @@ type events struct {
 	counted     time.Time
 	conflicts   []problem.Problem
 	conflictsOf *plan.Plan
+
+	// tables is how full the tables were when the watch last looked.
+	tables atomic.Pointer[[]dataplane.Table]
 }
 
 // openEvents opens the journal in the directory with the agent's state.
@@ -76,18 +80,34 @@ func servicesOf(p *plan.Plan) map[string][]string {
 // tablesPace is the interval at which the flow table is counted.
 const tablesPace = 30 * time.Second
 
-// tables returns how full the tables of the data plane are.
-func (a *agent) tables(now time.Time) []dataplane.Table {
-	if a.xdp == nil {
-		return nil
-	}
-	if e := a.events; now.Sub(e.counted) >= tablesPace {
-		e.counted = now
-		if t, err := a.xdp.FlowTable(); err == nil { // otherwise it is being closed
-			e.flows = []dataplane.Table{t}
+// lookAtTables returns how full the tables of the data planes are.
+func (a *agent) lookAtTables(now time.Time) (all []dataplane.Table) {
+	if a.xdp != nil {
+		if e := a.events; now.Sub(e.counted) >= tablesPace {
+			e.counted = now
+			if t, err := a.xdp.FlowTable(); err == nil { // otherwise it is being closed
+				e.flows = []dataplane.Table{t}
+			}
 		}
+		all = append(a.xdp.Tables(), a.events.flows...)
 	}
-	return append(a.xdp.Tables(), a.events.flows...)
+	if a.proxy != nil {
+		all = append(all, a.proxy.plane.Tables()...)
+	}
+	a.events.tables.Store(&all)
+	return all
+}
+
+// tables returns how full the tables were at most a second ago, except for flow tables.
+func (a *agent) tables() []dataplane.Table {
+	if all := a.events.tables.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+func (a *agent) durations() (reconciles, probes histogram.Histogram) {
+	return a.loop.Durations(), a.prober.Durations()
 }
 
 // watch records what lasts longer than a moment, until ctx ends.
@@ -103,7 +123,7 @@ func (e *events) watch(ctx context.Context, seen func() journal.Seen) {
 // seen returns what the watch compares.
 func (a *agent) seen() journal.Seen {
 	now := time.Now()
-	s := journal.Seen{Degraded: a.degraded(), Tables: a.tables(now), Loaded: true}
+	s := journal.Seen{Degraded: a.degraded(), Tables: a.lookAtTables(now), Loaded: true}
 	switch {
 	case a.loop != nil:
 		v := a.loop.View()
