@@ -1,0 +1,167 @@
+package monitoring
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/fairlead/fairlead/lab/testkit/promtool"
+)
+
+const (
+	files      = "../../deploy/helm/fairlead/files/"
+	alertsFile = files + "alerts.yaml"
+	runbook    = "https://github.com/fairlead/fairlead/blob/main/docs/troubleshooting.md#"
+)
+
+// alert is an alerting rule.
+type alert struct {
+	Alert, Expr         string
+	For                 time.Duration
+	Labels, Annotations map[string]string
+}
+
+func alerts(t *testing.T) (all []alert) {
+	t.Helper()
+	var file struct{ Groups []struct{ Rules []alert } }
+	if err := yaml.Unmarshal([]byte(read(t, alertsFile)), &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range file.Groups {
+		all = append(all, g.Rules...)
+	}
+	return all
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// settled is how long a fault must be visible before the windows of all rates contain it.
+const settled = 20 * time.Minute
+
+// TestAlerts checks that each alert fires with its fault once it has lasted long enough, and
+// not without it.
+func TestAlerts(t *testing.T) {
+	file, err := filepath.Abs(alertsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := struct {
+		RuleFiles []string   `json:"rule_files"`
+		Tests     []ruleTest `json:"tests"`
+	}{RuleFiles: []string{file}}
+	left := maps.Clone(faults)
+	for _, a := range alerts(t) {
+		f, ok := left[a.Alert]
+		if !ok {
+			t.Errorf("%s has no fault in faults_test.go", a.Alert)
+		}
+		delete(left, a.Alert)
+		with := newTest(a.Alert+" with its fault", f.with)
+		with.want(a.Alert, a.For+settled, true)
+		if a.For > 0 {
+			with.want(a.Alert, a.For-time.Minute, false)
+		}
+		without := newTest(a.Alert+" without its fault", f.without)
+		for at := time.Duration(0); at <= a.For+settled; at += 5 * time.Minute {
+			without.want(a.Alert, at, false)
+		}
+		tests.Tests = append(tests.Tests, with, without)
+	}
+	for name := range left {
+		t.Errorf("faults_test.go has a fault for %s, which does not exist", name)
+	}
+	text, err := json.Marshal(tests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "tests.yaml")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := promtool.Run(t, "", "test", "rules", path); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// ruleTest is a test for promtool test rules.
+type ruleTest struct {
+	Name     string            `json:"name"`
+	Interval string            `json:"interval"`
+	Series   []inputSeries     `json:"input_series"`
+	Exprs    []expressionCheck `json:"promql_expr_test"`
+}
+
+type inputSeries struct {
+	Series string `json:"series"`
+	Values string `json:"values"`
+}
+
+type expressionCheck struct {
+	Expr    string   `json:"expr"`
+	At      string   `json:"eval_time"`
+	Samples []sample `json:"exp_samples"`
+}
+
+type sample struct {
+	Labels string  `json:"labels"`
+	Value  float64 `json:"value"`
+}
+
+func newTest(name string, series []string) ruleTest {
+	r := ruleTest{Name: name, Interval: "1m"}
+	for _, s := range series {
+		series, values, _ := strings.Cut(s, "} ")
+		r.Series = append(r.Series, inputSeries{series + "}", values})
+	}
+	return r
+}
+
+// want expects an alert to fire at a time, or not to.
+func (r *ruleTest) want(alert string, at time.Duration, fires bool) {
+	c := expressionCheck{Expr: fmt.Sprintf(`count(ALERTS{alertname=%q,alertstate="firing"})`, alert), At: fmt.Sprintf("%dm", int(at.Minutes())), Samples: []sample{}}
+	if fires {
+		c.Samples = append(c.Samples, sample{"{}", 1})
+	}
+	r.Exprs = append(r.Exprs, c)
+}
+
+// TestRunbooks checks that each alert links to its section, says what is wrong and how bad
+// it is, and that no section is left of an alert that does not exist.
+func TestRunbooks(t *testing.T) {
+	page := read(t, "../../docs/troubleshooting.md")
+	sections := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^### (Fairlead[A-Z]\w+)$`).FindAllStringSubmatch(page, -1) {
+		sections[m[1]] = true
+	}
+	for _, a := range alerts(t) {
+		if !sections[a.Alert] {
+			t.Errorf("docs/troubleshooting.md has no section %s", a.Alert)
+		}
+		delete(sections, a.Alert)
+		if got := a.Annotations["runbook_url"]; got != runbook+strings.ToLower(a.Alert) {
+			t.Errorf("%s: runbook_url %q", a.Alert, got)
+		}
+		if a.Annotations["summary"] == "" || a.Annotations["description"] == "" || !slices.Contains([]string{"info", "warning", "critical"}, a.Labels["severity"]) {
+			t.Errorf("%s: %v %v", a.Alert, a.Labels, a.Annotations)
+		}
+	}
+	for name := range sections {
+		t.Errorf("docs/troubleshooting.md has a section %s, which is no alert", name)
+	}
+}
