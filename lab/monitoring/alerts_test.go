@@ -141,6 +141,24 @@ func (r *ruleTest) want(alert string, at time.Duration, fires bool) {
 	r.Exprs = append(r.Exprs, c)
 }
 
+// TestConfigurationOnThePage checks that Prometheus accepts the configuration in the
+// documentation.
+func TestConfigurationOnThePage(t *testing.T) {
+	m := regexp.MustCompile("(?s)```yaml\n(# prometheus.yml.*?)```").FindStringSubmatch(read(t, "../../docs/monitoring.md"))
+	if m == nil {
+		t.Fatal("docs/monitoring.md has no prometheus.yml")
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{"prometheus.yml": m[1], "alerts.yaml": read(t, alertsFile)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := promtool.Run(t, "", "check", "config", filepath.Join(dir, "prometheus.yml")); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestRunbooks checks that each alert links to its section, says what is wrong and how bad
 // it is, and that no section is left of an alert that does not exist.
 func TestRunbooks(t *testing.T) {
