@@ -34,7 +34,7 @@ func (g *gatherer) dsrAgent() (*DSRAgent, error) {
 	}
 	g.dsr = dsrIndex{known: true, here: map[place]Entry{}, abroad: s.Abroad}
 	out := &DSRAgent{
-		Attached: s.Attached, Flows: len(s.Flows), maxFlows: s.MaxFlows, Counters: s.Counters,
+		Attached: s.Attached, Flows: len(s.Flows), Counters: s.Counters,
 		ChecksSenders: s.Senders.Checked, Senders: s.Senders.Known,
 	}
 	for _, e := range s.Entries {

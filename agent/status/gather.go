@@ -19,7 +19,6 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/dsr"
 	"github.com/fairlead/fairlead/internal/features"
-	"github.com/fairlead/fairlead/internal/histogram"
 	"github.com/fairlead/fairlead/internal/statedir"
 	"github.com/fairlead/fairlead/reconciler"
 	"github.com/fairlead/fairlead/reconciler/probe"
@@ -73,11 +72,8 @@ type Agent struct {
 	Placement func() (dsr.State, error)
 	Paths     func([]netip.Addr) (map[netip.Addr]dataplane.Path, error)
 
-	// Tables returns how full the tables of the data planes are, except for the flow table
-	// of the DSR agent. Durations returns the durations of reconciliations and of answered
-	// health checks. Either may be nil.
-	Tables    func() []dataplane.Table
-	Durations func() (reconciles, probes histogram.Histogram)
+	// Measure sets Tables and the durations of a Status. May be nil.
+	Measure func(*Status)
 
 	detailed bool
 }
@@ -125,19 +121,10 @@ func (a Agent) Gather(now time.Time) Status {
 			s.Problems = append(s.Problems, problem.Failed("data plane", "reading its counters: "+err.Error()))
 		}
 	}
-	if a.Tables != nil {
-		s.Tables = slices.Clone(a.Tables())
-	}
-	if a.Durations != nil {
-		reconciles, probes := a.Durations()
-		s.ReconcileDurations, s.ProbeDurations = &reconciles, &probes
-	}
 	if a.DSRAgent != nil {
 		var err error
 		if s.DSRAgent, err = g.dsrAgent(); err != nil {
 			s.Problems = append(s.Problems, problem.Failed("DSR agent", "reading its state: "+err.Error()))
-		} else if s.DSRAgent.maxFlows > 0 {
-			s.Tables = append(s.Tables, dataplane.Table{Name: "dsr-flows", Used: s.DSRAgent.Flows, Size: s.DSRAgent.maxFlows})
 		}
 	}
 	if a.Source != nil && !g.view.Loaded {
@@ -154,6 +141,9 @@ func (a Agent) Gather(now time.Time) Status {
 	}
 	if a.Degraded != nil {
 		s.Degraded = a.Degraded()
+	}
+	if a.Measure != nil {
+		a.Measure(&s)
 	}
 	s.Drain = drainOf(g.view)
 	s.Peers = g.allPeers()

@@ -40,13 +40,11 @@ type Status struct {
 	DataPlane *dataplane.Description `json:"dataPlane,omitempty"`
 	// NodeKeys are the keys that authenticate packets between nodes.
 	NodeKeys *NodeKeys `json:"nodeKeys,omitempty"`
-	// Tables are the tables of limited size in the kernel. Flow tables are counted twice a
-	// minute.
+	// Tables are the tables of limited size in the kernel.
 	Tables []dataplane.Table `json:"tables,omitempty"`
-	// ReconcileDurations counts the reconciliations of the load balancer and the DSR agent
-	// by duration.
+	// ReconcileDurations counts comparisons with the kernel by duration.
 	ReconcileDurations *histogram.Histogram `json:"reconcileDurations,omitempty"`
-	// ProbeDurations counts the health checks that a backend answered by duration.
+	// ProbeDurations counts successful health checks by duration.
 	ProbeDurations *histogram.Histogram `json:"probeDurations,omitempty"`
 	// DSRAgent is the state of the DSR agent.
 	DSRAgent *DSRAgent `json:"dsr,omitempty"`
@@ -258,8 +256,6 @@ type DSRAgent struct {
 	ChecksSenders bool `json:"checksSenders"`
 	// Senders are the addresses of load balancers.
 	Senders []netip.Addr `json:"senders"`
-
-	maxFlows int
 }
 
 // Entry is one frontend at one backend on this node.

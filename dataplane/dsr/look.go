@@ -17,11 +17,9 @@ type State struct {
 	Attached []string
 	// Abroad are the desired backends that are not on this node, with the reason.
 	Abroad map[netip.Addr]string
-	// Entries are as returned by List, Flows and Counters as by those methods. MaxFlows is
-	// the size of the flow table.
+	// Entries are as returned by List, Flows and Counters as by those methods.
 	Entries  []Entry
 	Flows    []dataplane.Flow
-	MaxFlows int
 	Counters map[string]uint64
 	// Senders are those from which encapsulated packets are accepted.
 	Senders Senders
@@ -42,11 +40,14 @@ func (h *Agent) State() (State, error) {
 		counters, err3 := h.counters()
 		senders, err4 := h.senders()
 		return State{
-			Attached: describe(h.hook), Abroad: maps.Clone(h.abroad), Entries: entriesOf(rows), Flows: flows, MaxFlows: int(h.obj.FlowTable.MaxEntries() * flowWays),
-			Counters: counters, Senders: senders,
+			Attached: describe(h.hook), Abroad: maps.Clone(h.abroad), Entries: entriesOf(rows), Flows: flows, Counters: counters,
+			Senders: senders,
 		}, errors.Join(err, err2, err3, err4)
 	})
 }
+
+// MaxFlows returns the size of the flow table.
+func (h *Agent) MaxFlows() int { return int(h.obj.FlowTable.MaxEntries() * flowWays) }
 
 // Placement is State without flows and counters, which are costly to read.
 func (h *Agent) Placement() (State, error) {

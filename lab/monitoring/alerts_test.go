@@ -1,8 +1,6 @@
 package monitoring
 
 import (
-	"encoding/json"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -57,14 +55,7 @@ const settled = 20 * time.Minute
 // TestAlerts checks that each alert fires with its fault once it has lasted long enough, and
 // not without it.
 func TestAlerts(t *testing.T) {
-	file, err := filepath.Abs(alertsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests := struct {
-		RuleFiles []string   `json:"rule_files"`
-		Tests     []ruleTest `json:"tests"`
-	}{RuleFiles: []string{file}}
+	var cases []promtool.Case
 	left := maps.Clone(faults)
 	for _, a := range alerts(t) {
 		f, ok := left[a.Alert]
@@ -72,73 +63,22 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("%s has no fault in faults_test.go", a.Alert)
 		}
 		delete(left, a.Alert)
-		with := newTest(a.Alert+" with its fault", f.with)
-		with.want(a.Alert, a.For+settled, true)
+		with := promtool.Case{Name: a.Alert + " with its fault", Series: f.with, Want: []promtool.Expectation{{Alert: a.Alert, At: a.For + settled, Fires: true}}}
 		if a.For > 0 {
-			with.want(a.Alert, a.For-time.Minute, false)
+			with.Want = append(with.Want, promtool.Expectation{Alert: a.Alert, At: a.For - time.Minute})
 		}
-		without := newTest(a.Alert+" without its fault", f.without)
+		without := promtool.Case{Name: a.Alert + " without its fault", Series: f.without}
 		for at := time.Duration(0); at <= a.For+settled; at += 5 * time.Minute {
-			without.want(a.Alert, at, false)
+			without.Want = append(without.Want, promtool.Expectation{Alert: a.Alert, At: at})
 		}
-		tests.Tests = append(tests.Tests, with, without)
+		cases = append(cases, with, without)
 	}
 	for name := range left {
 		t.Errorf("faults_test.go has a fault for %s, which does not exist", name)
 	}
-	text, err := json.Marshal(tests)
-	if err != nil {
-		t.Fatal(err)
+	if err := promtool.TestRules(t, alertsFile, cases...); err != nil {
+		t.Error(err)
 	}
-	path := filepath.Join(t.TempDir(), "tests.yaml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := promtool.Run(t, "", "test", "rules", path); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
-}
-
-// ruleTest is a test for promtool test rules.
-type ruleTest struct {
-	Name     string            `json:"name"`
-	Interval string            `json:"interval"`
-	Series   []inputSeries     `json:"input_series"`
-	Exprs    []expressionCheck `json:"promql_expr_test"`
-}
-
-type inputSeries struct {
-	Series string `json:"series"`
-	Values string `json:"values"`
-}
-
-type expressionCheck struct {
-	Expr    string   `json:"expr"`
-	At      string   `json:"eval_time"`
-	Samples []sample `json:"exp_samples"`
-}
-
-type sample struct {
-	Labels string  `json:"labels"`
-	Value  float64 `json:"value"`
-}
-
-func newTest(name string, series []string) ruleTest {
-	r := ruleTest{Name: name, Interval: "1m"}
-	for _, s := range series {
-		series, values, _ := strings.Cut(s, "} ")
-		r.Series = append(r.Series, inputSeries{series + "}", values})
-	}
-	return r
-}
-
-// want expects an alert to fire at a time, or not to.
-func (r *ruleTest) want(alert string, at time.Duration, fires bool) {
-	c := expressionCheck{Expr: fmt.Sprintf(`count(ALERTS{alertname=%q,alertstate="firing"})`, alert), At: fmt.Sprintf("%dm", int(at.Minutes())), Samples: []sample{}}
-	if fires {
-		c.Samples = append(c.Samples, sample{"{}", 1})
-	}
-	r.Exprs = append(r.Exprs, c)
 }
 
 // TestConfigurationOnThePage checks that Prometheus accepts the configuration in the

@@ -346,13 +346,13 @@ func (a *agent) statusSource() status.Agent {
 		Started: a.started, Lacks: a.lacks, Degraded: a.degraded, PeersUnknown: a.speaker != nil && a.config.Agent.Kubernetes && !a.peersKnown.Load(),
 	}
 	if a.loop != nil {
-		s.View, s.Durations = a.loop.View, a.durations
+		s.View = a.loop.View
 	}
 	if a.state != nil {
 		s.State = a.state
 	}
 	if a.events != nil {
-		s.Journal, s.Tables = a.events.Problem, a.tables
+		s.Journal, s.Measure = a.events.Problem, a.measure
 	}
 	if a.cluster != nil {
 		s.Source = a.cluster.Problems

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/internal/histogram"
 	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/reconciler"
 	"github.com/fairlead/fairlead/reconciler/probe"
@@ -98,16 +98,18 @@ func (a *agent) lookAtTables(now time.Time) (all []dataplane.Table) {
 	return all
 }
 
-// tables returns how full the tables were at most a second ago, except for flow tables.
-func (a *agent) tables() []dataplane.Table {
+// measure sets how full the tables were at most a second ago, and durations.
+func (a *agent) measure(s *status.Status) {
 	if all := a.events.tables.Load(); all != nil {
-		return *all
+		s.Tables = slices.Clone(*all)
 	}
-	return nil
-}
-
-func (a *agent) durations() (reconciles, probes histogram.Histogram) {
-	return a.loop.Durations(), a.prober.Durations()
+	if s.DSRAgent != nil {
+		s.Tables = append(s.Tables, dataplane.Table{Name: "dsr-flows", Used: s.DSRAgent.Flows, Size: a.dsr.MaxFlows()})
+	}
+	if a.loop != nil {
+		reconciles, probes := a.loop.Durations(), a.prober.Durations()
+		s.ReconcileDurations, s.ProbeDurations = &reconciles, &probes
+	}
 }
 
 // watch records what lasts longer than a moment, until ctx ends.
