@@ -129,10 +129,10 @@ func (a Agent) Gather(now time.Time) Status {
 	}
 	if a.Source != nil && !g.view.Loaded {
 		s.Problems = append(s.Problems, a.Source()...)
-	}
-	if a.View != nil && a.Source != nil && !g.view.Loaded {
-		s.Problems = append(s.Problems, problem.Failed("Services", "have not been read since this agent started: "+
-			"until then, the kernel state stays unchanged and nothing is advertised"))
+		if a.View != nil {
+			s.Problems = append(s.Problems, problem.Failed("Services", "have not been read since this agent started: "+
+				"until then, the kernel state stays unchanged and nothing is advertised"))
+		}
 	}
 	if a.ServiceProxy != nil {
 		p := a.ServiceProxy()
@@ -152,9 +152,7 @@ func (a Agent) Gather(now time.Time) Status {
 	s.Problems = append(s.Problems, g.paths(s.Services)...)
 	s.Routes = g.routes()
 	s.Withdrawing, s.Leaving = g.view.Withdrawing, leaving(g.view)
-	s.Problems = append(s.Problems, a.stored()...)
-	s.Problems = append(s.Problems, Conflicts(g.view.Plan.Frontends)...)
-	s.Problems = append(s.Problems, g.failures()...)
+	s.Problems = slices.Concat(s.Problems, a.stored(), Conflicts(g.view.Plan.Frontends), g.failures())
 	s.Problems = append(s.Problems, s.overdue()...)
 	return s.complete()
 }
