@@ -97,6 +97,7 @@ func (k *Controller) lead(ctx context.Context, leading func() error) {
 	running.Go(func() { t.follow(ctx) })
 	running.Go(func() { t.countUse(ctx) })
 	running.Go(func() { t.keepAges(ctx) })
+	running.Go(func() { t.keepRouting(ctx) })
 	if t.Cloud != nil {
 		running.Go(func() { t.carry(ctx) })
 	}
