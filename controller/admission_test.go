@@ -2,6 +2,7 @@ package controller_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,24 +65,73 @@ func admission(t *testing.T, w *world) {
 	} {
 		wantRefusal(t, spec, want, w.strictly(strings.ReplaceAll(poolText("tried", spec), "AddressPool", "Advertisement")))
 	}
-	for name, want := range map[string]string{
-		object.AnnotationAddresses:   `metadata.annotations[fairlead.io/addresses]: "10.1.1.1; 10.1.1.2" is not a list of IP addresses; want one like 10.1.1.1,2001:db8::1`,
-		object.AnnotationAddressPool: `metadata.annotations[fairlead.io/address-pool]: "10.1.1.1; 10.1.1.2" is not a list of names of AddressPools`,
-	} {
-		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "tried", Annotations: map[string]string{name: "10.1.1.1; 10.1.1.2"}}}
-		s.Spec.Type, s.Spec.Ports = corev1.ServiceTypeLoadBalancer, []corev1.ServicePort{{Port: 80}}
-		var err error
-		eventually(t, "the policy is in force", func() string {
-			if _, err = w.core.CoreV1().Services("default").Create(context.Background(), s, metav1.CreateOptions{DryRun: []string{"All"}}); err == nil {
-				return "the Service is accepted"
-			}
-			return ""
-		})
-		wantRefusal(t, name, want, err)
-		class("example.com/other")(s)
-		_, err = w.core.CoreV1().Services("default").Create(context.Background(), s, metav1.CreateOptions{DryRun: []string{"All"}})
-		wantRefusal(t, name+" of another class", "", err)
+	annotations(t, w)
+}
+
+// annotations tries values of annotations: the API server rejects typing errors, but
+// nothing that agents accept.
+func annotations(t *testing.T, w *world) {
+	try := func(name, value string, change ...func(*corev1.Service)) error {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "tried", Namespace: "default", Annotations: map[string]string{name: value}}}
+		s.Spec.Type, s.Spec.Ports = corev1.ServiceTypeLoadBalancer, []corev1.ServicePort{{Name: "http", Port: 80}}
+		for _, f := range change {
+			f(s)
+		}
+		_, err := w.core.CoreV1().Services("default").Create(context.Background(), s, metav1.CreateOptions{DryRun: []string{"All"}})
+		return err
 	}
+	eventually(t, "the policy is in force", func() string {
+		if try(object.AnnotationAddresses, "x") == nil {
+			return "the Service is accepted"
+		}
+		return ""
+	})
+	for name, c := range map[string][2]string{
+		object.AnnotationAddresses:           {"10.1.1.1; 10.1.1.2", `metadata.annotations[fairlead.io/addresses]: "10.1.1.1; 10.1.1.2" is not a list of IP addresses; want one like 10.1.1.1,2001:db8::1`},
+		object.AnnotationAddressPool:         {"10.1.1.1; 10.1.1.2", `metadata.annotations[fairlead.io/address-pool]: "10.1.1.1; 10.1.1.2" is not a list of names of AddressPools`},
+		object.AnnotationScheduler:           {"maglve", `metadata.annotations[fairlead.io/scheduler]: "maglve" is not valid; want maglev, rr, wrr, lc, wlc, sh, dh or p2c`},
+		object.AnnotationForwardingMode:      {"tunel", `"tunel" is not valid; want nat, fullnat, dsr-nat, dr or tunnel`},
+		object.AnnotationHealthCheckInterval: {"2 s", `"2 s" is not a duration; want one like 500ms or 2s`},
+		object.AnnotationHealthCheckPort:     {"65536", `"65536" is not a port; want 1 to 65535`},
+		object.AnnotationHealthCheckPath:     {"healthz", `"healthz" is not a path; want one like /healthz`},
+		object.AnnotationWeights:             {"172.16.1.2:3", "is not a list of weights; want one like 172.16.1.2=3,172.16.1.3=0"},
+		object.AnnotationRateLimits:          {"client-ps=5", "is not a list of rate limits; want one like client-cps=50,pps=100000"},
+		object.AnnotationPanicMode:           {"true", `"true" is not valid; want enabled or disabled`},
+		"fairlead.io/scheduller":             {"rr", "metadata.annotations[fairlead.io/scheduller]: unknown annotation; Fairlead has fairlead.io/address-pool, "},
+	} {
+		wantRefusal(t, name, c[1], try(name, c[0]))
+		wantRefusal(t, name+" of another class", "", try(name, c[0], class("example.com/other")))
+	}
+	accepted := 0
+	for _, name := range object.Annotations() {
+		for _, value := range annotationValues {
+			s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "tried", Namespace: "default", Annotations: map[string]string{name: value}}}
+			if strings.HasPrefix(name, object.AnnotationHealthCheck+"-") {
+				s.Annotations[object.AnnotationHealthCheck] = "http"
+			}
+			s.Spec.Type, s.Spec.Ports = corev1.ServiceTypeLoadBalancer, []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}
+			_, faults := object.ReadService(s, object.Origin{})
+			if slices.ContainsFunc(faults, func(f object.Fault) bool { return f.Field == "metadata.annotations["+name+"]" }) {
+				continue
+			}
+			accepted++
+			if err := try(name, value); err != nil {
+				t.Errorf("%s: %q is refused, though agents accept it: %v", name, value, err)
+			}
+		}
+	}
+	if accepted < 50 {
+		t.Errorf("only %d values are accepted", accepted)
+	}
+}
+
+// annotationValues are valid for at least one annotation each, at least as far as its syntax
+// goes.
+var annotationValues = []string{
+	"", " ", "a", "A b", "0", "2", "+2", "-1", "080", "70000", "65521", "1s", "1.5s", "500ms", "+1m30s", ".5s", "10.1.1.1", " 10.1.1.1 , 2001:db8::1",
+	"10.1.1.0/24", "0.0.0.0/0, 2001:db8::/64", "172.16.1.2=3", " 172.16.1.2 = 3 ,172.16.1.3=0", "all", " all ", "80-90", "http=80-90", " http = 80-90",
+	"client-pps=5", " pps = 5 , cps=6", "ns/net", "net", "/", "/a?b=c", "www.example.org", "www.example.org:80", "true", "false", "enabled", "disabled",
+	"maglev", "p2c", "tunnel", "nat", "dr", "ipip", "gue", "second-chance", "flow-table", "hash-only", "http", "tcp", "none", "off", "auto", "always",
 }
 
 func wantRefusal(t *testing.T, what, want string, err error) {

@@ -93,7 +93,7 @@ func (t *term) keepAges(ctx context.Context) {
 		return
 	}
 	a := &ages{
-		term: t, slices: t.informer(d), looks: newQueue(), writes: newQueue(),
+		term: t, slices: t.informer(d), looks: newQueue(), writes: t.stamps,
 		limit: flowcontrol.NewTokenBucketRateLimiter(patchesPerSecond, patchesBurst), known: map[service.ID]object.Ages{},
 	}
 	var running sync.WaitGroup

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -69,6 +70,14 @@ type Controller struct {
 	api    kubeclient.Clients
 	scheme *runtime.Scheme
 	events *kubeclient.Recorder
+
+	requests requests
+	// leads means that this controller holds the Lease, term is its state once all has been
+	// read. unasked is why the Lease could not be read or written last; nil before the first
+	// attempt.
+	leads   atomic.Bool
+	term    atomic.Pointer[term]
+	unasked atomic.Pointer[string]
 }
 
 // New creates a controller. It returns an error if the Config is invalid.
@@ -91,13 +100,13 @@ func New(c Config) (*Controller, error) {
 		}
 		c.Identity = host + "-" + string(uuid.NewUUID())
 	}
-	k := &Controller{Config: c}
+	k := &Controller{Config: c, requests: newRequests()}
 	var err error
 	k.scheme, err = kubeclient.Scheme(corev1.AddToScheme, discoveryv1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme, v1alpha1.AddToScheme, gateway.AddToScheme)
 	if err != nil {
 		return nil, fmt.Errorf("kube: %w", err)
 	}
-	k.api, err = kubeclient.Connect(c.Client, k.scheme, corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion,
+	k.api, err = kubeclient.Connect(k.requests.counted(c.Client), k.scheme, corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion,
 		eventsv1.SchemeGroupVersion, v1alpha1.GroupVersion, gateway.V1, gateway.V1Beta1, gateway.V1Alpha2)
 	if err != nil {
 		return nil, fmt.Errorf("kube: Client: %w", err)

@@ -26,6 +26,9 @@ func TestWaits(t *testing.T) {
 	w := newWorld(t, labkube.Options{})
 	log, _ := w.control(t)
 	log.wants(t, "no right to get leases: bind the ClusterRole fairlead-controller")
+	if err := log.of.Ready(); err == nil || !strings.Contains(err.Error(), "no right to get leases") {
+		t.Errorf("ready without a right to lead: %v", err)
+	}
 	w.deployOnly(t, "manifests/rbac.yaml", "namespace: fairlead\n") // everything except the ClusterRole
 	log.wants(t, "no right to list services: bind the ClusterRole fairlead-controller")
 	w.deployOnly(t, "manifests/rbac.yaml", "kind: ClusterRole\n")
@@ -50,6 +53,9 @@ func TestMayNotWrite(t *testing.T) {
 	w.serve(t, "web")
 	log.wants(t, "no right to patch services/status: bind the ClusterRole fairlead-controller")
 	log.wants(t, "no right to patch addresspools/status")
+	if err := log.of.Ready(); err != nil {
+		t.Errorf("not ready, though it leads: %v", err)
+	}
 	w.must(t, w.role(func(*rbacv1.PolicyRule) bool { return false }))
 	w.want(t, "web", "10.1.1.0 True Assigned")
 	w.wantPool(t, "p", "4=256/1/255")
@@ -91,7 +97,7 @@ func TestController(t *testing.T) {
 		{"asking", asking}, {"pools that go and come", poolsGo}, {"nodes in pools", nodesInPools}, {"class and type", classChanges}, {"whose pools", whosePools},
 		{"ages", agesOf}, {"ages of many", agesOfMany}, {"two controllers", twoControllers}, {"a leader that is late", lateLeader},
 		{"a leader that dies between", diesBetween}, {"writes that fail", failingWrites}, {"wrong clocks", wrongClocks},
-		{"admission", admission},
+		{"admission", admission}, {"metrics", exported}, {"routing", routing},
 		{"the API server away", serverAway},
 	} {
 		t.Run(story.name, func(t *testing.T) {

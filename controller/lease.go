@@ -28,11 +28,14 @@ func (k *Controller) stand(ctx context.Context) {
 				k.Log.Warn("failed to acquire the Lease, will retry", "lease", lease, "error", why)
 			}
 			said = why
+			k.unasked.Store(&why)
 		},
 		Elected: func(identity string) { k.Log.Info("another controller is the leader", "identity", identity) },
 	}
 	c.Run(ctx, func(term context.Context, leading func() error) {
 		k.Log.Info("leading", "lease", lease, "identity", k.Identity)
+		k.leads.Store(true)
+		defer k.leads.Store(false)
 		k.lead(term, leading)
 		k.Log.Info("lost leadership", "lease", lease)
 	})

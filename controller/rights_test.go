@@ -150,7 +150,8 @@ func (w *world) agent(t *testing.T, audit string) {
 	}, metav1.CreateOptions{})
 	w.must(t, err)
 	w.must(t, w.apply("apiVersion: fairlead.io/v1alpha1\nkind: BGPPeer\nmetadata: {name: router1}\n"+
-		"spec: {peerAddress: 10.0.0.110, peerASN: 65021, passwordSecretRef: router1}"))
+		"spec: {peerAddress: 10.0.0.110, peerASN: 65021, passwordSecretRef: router1}\n---\n"+
+		"apiVersion: fairlead.io/v1alpha1\nkind: Advertisement\nmetadata: {name: all}\nspec: {}\n"))
 	defer w.drop(t, onNetwork(t, w).Name)
 	kubeconfig, err := w.cluster.KubeconfigFor(agentUser)
 	w.must(t, err)
@@ -191,6 +192,7 @@ func (w *world) agent(t *testing.T, audit string) {
 	case <-time.After(long):
 		t.Fatalf("no BGP peer was delivered; problems: %q", s.Problems())
 	}
+	s.Report(ctx, map[sourcekube.Reported]sourcekube.Report{{Kind: "BGPPeer", Name: "router1"}: {}, {Kind: "Advertisement", Name: "all"}: {}})
 	<-read
 	eventually(t, "Pods are followed", func() string {
 		if used, _ := asked(t, audit); !used[agentUser+": watch /pods"] {

@@ -39,7 +39,8 @@ type term struct {
 	services, namespaces, pools cache.SharedIndexInformer
 	nodes                       cache.SharedIndexInformer
 	queue                       workqueue.TypedRateLimitingInterface[service.ID]
-	gateways                    *gatewayTerm // nil without the Gateway API
+	stamps                      workqueue.TypedRateLimitingInterface[service.ID] // see ages.writes
+	gateways                    *gatewayTerm                                     // nil without the Gateway API
 	// poolsChanged (pools or nodes), used and freed have capacity for one element: a
 	// notification that something must be done.
 	poolsChanged, used, freed chan struct{}
@@ -67,7 +68,7 @@ type term struct {
 func (k *Controller) lead(ctx context.Context, leading func() error) {
 	t := &term{
 		Controller: k, leading: leading,
-		queue: newQueue(),
+		queue: newQueue(), stamps: newQueue(),
 
 		poolsChanged: make(chan struct{}, 1), used: make(chan struct{}, 1), freed: make(chan struct{}, 1),
 		complaints: flowcontrol.NewTokenBucketRateLimiter(0.2, 5),
@@ -87,6 +88,8 @@ func (k *Controller) lead(ctx context.Context, leading func() error) {
 	n := t.restore() + t.restoreGateways()
 	k.Log.Info("loaded", "services", len(t.services.GetStore().ListKeys()), "withAddress", n, "pools", len(t.pools.GetStore().ListKeys()), "took", time.Since(began))
 	t.setPools()
+	k.term.Store(t)
+	defer k.term.Store(nil)
 	t.listen()
 	for range workers {
 		running.Go(func() { drainQueue(ctx, t.queue, t.reconcile) })
@@ -94,6 +97,7 @@ func (k *Controller) lead(ctx context.Context, leading func() error) {
 	running.Go(func() { t.follow(ctx) })
 	running.Go(func() { t.countUse(ctx) })
 	running.Go(func() { t.keepAges(ctx) })
+	running.Go(func() { t.keepRouting(ctx) })
 	if t.Cloud != nil {
 		running.Go(func() { t.carry(ctx) })
 	}

@@ -27,10 +27,12 @@ import (
 
 	"github.com/fairlead/fairlead/controller"
 	labkube "github.com/fairlead/fairlead/lab/kube"
+	"github.com/fairlead/fairlead/lab/testkit/promtool"
 )
 
 func TestMain(m *testing.M) {
-	if err := downloadGatewayAPI(); err != nil {
+	_, err := promtool.Build()
+	if err := errors.Join(err, downloadGatewayAPI()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -305,8 +307,9 @@ func eventually(t *testing.T, what string, check func() string) {
 	t.Fatalf("%s: %s", what, wrong)
 }
 
-// journal records the log.
+// journal records the log of a controller.
 type journal struct {
+	of   *controller.Controller
 	mu   sync.Mutex
 	text bytes.Buffer
 }
@@ -354,6 +357,7 @@ func (w *world) control(t *testing.T, change ...func(*controller.Config)) (log *
 	}
 	k, err := controller.New(c)
 	w.must(t, err)
+	log.of = k
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- k.Run(ctx) }()

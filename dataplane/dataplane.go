@@ -80,8 +80,12 @@ type Peered interface {
 
 // Table is how full a table of a data plane is.
 type Table struct {
-	Name       string
-	Used, Size int
+	// Name is stable.
+	Name string `json:"name"`
+	// Used is the number of entries in use.
+	Used int `json:"used"`
+	// Size is the maximum number of entries.
+	Size int `json:"size"`
 }
 
 // Canonical is a data plane that serves a frontend without storing all of its fields:

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/internal/histogram"
 	"github.com/fairlead/fairlead/internal/keyed"
 	"github.com/fairlead/fairlead/internal/wake"
 	"github.com/fairlead/fairlead/source"
@@ -163,6 +164,8 @@ type Loop struct {
 	ending bool
 	// ordered means that an operator requested the drain.
 	ordered atomic.Bool
+
+	durations histogram.Shared
 }
 
 // New returns a loop that is not yet running.
@@ -178,6 +181,9 @@ func New(c Config) *Loop {
 	l.view.Store(&View{Plan: &plan.Plan{}, Waits: "the Services have not been read yet"})
 	return l
 }
+
+// Durations returns the durations of all passes.
+func (l *Loop) Durations() histogram.Histogram { return l.durations.Get() }
 
 // Run runs until ctx is canceled, then drains and returns. If the source fails
 // permanently, it withdraws the routes and returns after Linger. The data plane's
@@ -246,7 +252,9 @@ func (l *Loop) loop(ctx context.Context, ended <-chan error) error {
 			}
 			continue // change nothing before the source has loaded
 		}
+		began := time.Now()
 		again.Reset(l.pass())
+		l.durations.Observe(time.Since(began))
 		if len(l.withdrawing) > 0 {
 			confirm.Reset(confirmPace)
 		} else {

@@ -8,7 +8,7 @@ trap 'rm -rf "$made"' EXIT
 
 "$1" lint --strict --kube-version 1.30 deploy/helm/fairlead \
 	--set reflector.enabled=true,reflector.routerID=10.0.0.109,reflector.clients={172.16.0.0/16},reflector.routers={10.0.0.110} \
-	--set cleanup.enabled=true,createNamespace=true,gatewayAPI.enabled=true,metrics.enabled=true,balancers[0].name=web,balancers[0].service=default/web,balancers[0].interface=net1,balancers[0].network=default/routers,nodeKey.secret=node,nodeKey.require=true \
+	--set cleanup.enabled=true,createNamespace=true,gatewayAPI.enabled=true,metrics.enabled=true,metrics.backends=true,metrics.podMonitor.enabled=true,metrics.rules.enabled=true,metrics.dashboard.enabled=true,balancers[0].name=web,balancers[0].service=default/web,balancers[0].interface=net1,balancers[0].network=default/routers,nodeKey.secret=node,nodeKey.require=true \
 	--set 'bgp.peers={10.0.0.109},bgp.passwordSecret=bgp,bgp.peerSecrets={other},controller.requireClass=true,cloud.provider=aws,cloud.aws.routeTables={rtb-0123456789abcdef0},cloud.webhook.secret=webhook,agent.roles={balancer,dsr,proxy},agent.apiServer.host=10.0.0.1,vdn.enabled=true,vdn.controller.clusterIP=10.96.0.73,vdn.node.uplinks={eth1=10G,eth2=1.5G}'
 
 # refuse HELM FIELD VALUE: checks that the value is rejected with the name of its field.
@@ -24,6 +24,7 @@ refuse "$1" /agent/interfaces 'agent.interfaces=eth0'
 refuse "$1" /agent/drainTimeout 'agent.drainTimeout=25'
 refuse "$1" /agent/gracefulShutdownPeriod 'agent.gracefulShutdownPeriod=2'
 refuse "$1" /metrics/port 'metrics.port=70000'
+refuse "$1" metrics.podMonitor.enabled 'metrics.podMonitor.enabled=true'
 refuse "$1" /bgp/localASN 'bgp.localASN=0'
 refuse "$1" /bgp/peers/0 'bgp.peers={router}'
 refuse "$1" /cloud/provider 'cloud.provider=azure'

@@ -80,9 +80,10 @@ type Agent struct {
 	// StateDir is the directory for state that survives restarts, when Services come from
 	// manifests. Empty: next to Socket.
 	StateDir string
-	// Metrics is the listen address of the Prometheus endpoint; empty: disabled.
-	Metrics string
-	Linger  time.Duration
+	Monitoring
+	// BackendMetrics exports metrics of each backend.
+	BackendMetrics bool
+	Linger         time.Duration
 	// Balancers is the Service, "namespace/name", whose endpoints are the load balancers;
 	// empty: none.
 	Balancers string

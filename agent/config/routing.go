@@ -24,8 +24,7 @@ type Reflector struct {
 	PasswordFile     string
 	BFD              bool
 	Socket           string
-	// Metrics is the same as in Agent.
-	Metrics string
+	Monitoring
 	// MaxClients limits the sessions with load balancers, MaxPrefixes the prefixes of
 	// each family that one may advertise; 0: no limit.
 	MaxClients  int
@@ -88,8 +87,7 @@ type Router struct {
 	Metric       int
 	Table        int
 	Socket       string
-	// Metrics is the same as in Agent.
-	Metrics string
+	Monitoring
 	// Accept lists the prefixes within which routes are accepted; empty: all except
 	// default routes.
 	Accept []string

@@ -28,8 +28,7 @@ type VDNNode struct {
 	Data string
 	// Socket is the unix socket for attaching pods.
 	Socket string
-	// MetricsAddress is the listen address of the Prometheus endpoint; empty: disabled.
-	MetricsAddress string
+	Monitoring
 }
 
 // ResolvedVDNNode is a valid VDNNode, parsed.
@@ -38,7 +37,8 @@ type ResolvedVDNNode struct {
 	Client client.Config
 	Bridge string
 	// Pins is a directory on a BPF file system. Kept and Socket are files.
-	Pins, Kept, Socket, MetricsAddress string
+	Pins, Kept, Socket string
+	Monitoring         Monitoring
 }
 
 // Enforcers of a node.
@@ -57,7 +57,7 @@ func (c VDNNode) Resolve() (*ResolvedVDNNode, error) {
 		Node:   vdn.Node{Name: c.Name, Gateway: c.Gateway, Means: c.Means, Uplinks: []vdn.Uplink{}},
 		Client: client.Config{URL: c.Controller, TokenFile: c.TokenFile, CAFile: c.CAFile},
 		Bridge: c.Bridge, Pins: filepath.Join(c.BPFFS, VDNPins), Kept: filepath.Join(c.Data, "plan.json"), Socket: c.Socket,
-		MetricsAddress: c.MetricsAddress,
+		Monitoring: c.Monitoring,
 	}
 	if r.Name == "" {
 		name, err := os.Hostname()

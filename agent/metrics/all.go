@@ -123,6 +123,32 @@ var All = []Metric{
 			tally(s.DataPlane.Drops).emit(emit)
 		}
 	}},
+	{"fairlead_table_entries", "Entries in use of a table in the kernel. Flow tables are counted every 30 seconds, the DSR agent's at each request.", []string{"table"}, false, func(s *status.Status, emit emit) {
+		for _, t := range s.Tables {
+			emit(float64(t.Used), t.Name)
+		}
+	}},
+	{"fairlead_table_max_entries", "Size of a table in the kernel.", []string{"table"}, false, func(s *status.Status, emit emit) {
+		for _, t := range s.Tables {
+			emit(float64(t.Size), t.Name)
+		}
+	}},
+	{"fairlead_l2_addresses", "Addresses on layer 2, by state: owner if this node answers, standby if another node does, else the reason.", []string{"state"}, false, func(s *status.Status, emit emit) {
+		count := tally{}
+		for _, r := range s.Routes {
+			if r.Layer2 != nil {
+				count[r.Layer2.State]++
+			}
+		}
+		count.emit(emit)
+	}},
+	{"fairlead_l2_address_owned", "1 for each address for which this node answers on layer 2.", []string{"address"}, false, func(s *status.Status, emit emit) {
+		for _, r := range s.Routes {
+			if r.Layer2 != nil && r.Layer2.State == "owner" {
+				emit(1, r.Prefix.Addr().String())
+			}
+		}
+	}},
 	{"fairlead_dsr_tracked_flows", "Flows tracked by the DSR agent.", nil, false, func(s *status.Status, emit emit) {
 		if s.DSRAgent != nil {
 			emit(float64(s.DSRAgent.Flows))
@@ -150,8 +176,23 @@ var All = []Metric{
 	}},
 }
 
+// Backends lists the metrics of backends, which are exported only on request.
+var Backends = []Metric{
+	ofBackends("fairlead_backend_up", "1 if the backend passes its health check or has none, else 0.", false,
+		func(b *status.Backend) float64 { return truth(b.Health == "up" || b.Health == "unchecked") }),
+	ofBackends("fairlead_backend_packets_total", "Packets to a backend. With XDP, frontends that share a backend have the same counters of it.", true,
+		func(b *status.Backend) float64 { return float64(b.Counts.Packets) }),
+	ofBackends("fairlead_backend_bytes_total", "Bytes of these packets, as received from clients.", true,
+		func(b *status.Backend) float64 { return float64(b.Counts.Bytes) }),
+	ofBackends("fairlead_backend_flows_total", "New flows to a backend.", true,
+		func(b *status.Backend) float64 { return float64(b.Counts.Flows) }),
+}
+
 // Histograms lists the histograms.
 var Histograms = []Distribution{
+	{"fairlead_reconcile_duration_seconds", "Duration of a reconciliation of the load balancer and the DSR agent with the kernel.",
+		func(s *status.Status) *histogram.Histogram { return s.ReconcileDurations }},
+	{"fairlead_probe_duration_seconds", "Duration of successful health checks.", func(s *status.Status) *histogram.Histogram { return s.ProbeDurations }},
 	{"fairlead_proxy_network_programming_duration_seconds", "Time from the notification of a change until it is programmed.", func(s *status.Status) *histogram.Histogram {
 		if s.ServiceProxy == nil {
 			return nil
@@ -194,6 +235,21 @@ func ofServices(name, help string, read func(*status.Frontend) uint64) Metric {
 				sum += read(&s.Services[i].Frontends[j])
 			}
 			emit(float64(sum), s.Services[i].ID)
+		}
+	}}
+}
+
+func ofBackends(name, help string, counter bool, read func(*status.Backend) float64) Metric {
+	return Metric{name, help, []string{"service", "frontend", "backend"}, counter, func(s *status.Status, emit emit) {
+		for i := range s.Services {
+			for j := range s.Services[i].Frontends {
+				f := &s.Services[i].Frontends[j]
+				for k := range f.Backends {
+					if f.State != plan.Conflict { // the frontend is another Service's
+						emit(read(&f.Backends[k]), s.Services[i].ID, f.Key(), f.Backends[k].Address.String())
+					}
+				}
+			}
 		}
 	}}
 }

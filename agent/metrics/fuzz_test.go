@@ -27,7 +27,7 @@ func FuzzMetrics(f *testing.F) {
 		f.Add(text)
 	}
 	var s status.Status
-	h := Handler(func() status.Status { return s })
+	h := Handler(func() status.Status { return s }, Options{Backends: true})
 	f.Fuzz(func(t *testing.T, text []byte) {
 		fuzzlimit.Time(t)
 		s = status.Status{}

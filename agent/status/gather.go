@@ -74,6 +74,9 @@ type Agent struct {
 	Placement func() (dsr.State, error)
 	Paths     func([]netip.Addr) (map[netip.Addr]dataplane.Path, error)
 
+	// Measure sets Tables and the durations of a Status. May be nil.
+	Measure func(*Status)
+
 	detailed, tables bool
 }
 
@@ -132,10 +135,10 @@ func (a Agent) Gather(now time.Time) Status {
 	}
 	if a.Source != nil && !g.view.Loaded {
 		s.Problems = append(s.Problems, a.Source()...)
-	}
-	if a.View != nil && a.Source != nil && !g.view.Loaded {
-		s.Problems = append(s.Problems, problem.Failed("Services", "have not been read since this agent started: "+
-			"until then, the kernel state stays unchanged and nothing is advertised"))
+		if a.View != nil {
+			s.Problems = append(s.Problems, problem.Failed("Services", "have not been read since this agent started: "+
+				"until then, the kernel state stays unchanged and nothing is advertised"))
+		}
 	}
 	if a.ServiceProxy != nil {
 		p := a.ServiceProxy()
@@ -145,17 +148,17 @@ func (a Agent) Gather(now time.Time) Status {
 	if a.Degraded != nil {
 		s.Degraded = a.Degraded()
 	}
+	if a.Measure != nil {
+		a.Measure(&s)
+	}
 	s.Drain = drainOf(g.view)
 	s.Peers = g.allPeers()
 	answered, unanswered := a.answered()
 	g.answered, s.Problems = answered, append(s.Problems, unanswered...)
 	s.Services = g.services()
-	s.Problems = append(s.Problems, g.paths(s.Services)...)
 	s.Routes = g.routes()
 	s.Withdrawing, s.Leaving = g.view.Withdrawing, leaving(g.view)
-	s.Problems = append(s.Problems, a.stored()...)
-	s.Problems = append(s.Problems, plan.Conflicts(g.view.Plan.Frontends)...)
-	s.Problems = append(s.Problems, g.failures()...)
+	s.Problems = slices.Concat(s.Problems, g.paths(s.Services), a.stored(), plan.Conflicts(g.view.Plan.Frontends), g.failures())
 	s.Problems = append(s.Problems, s.overdue()...)
 	return s.complete()
 }

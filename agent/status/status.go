@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/internal/histogram"
 	"github.com/fairlead/fairlead/router"
 	"github.com/fairlead/fairlead/source"
 )
@@ -41,6 +42,12 @@ type Status struct {
 	DataPlane *dataplane.Description `json:"dataPlane,omitempty"`
 	// NodeKeys are the keys that authenticate packets between nodes.
 	NodeKeys *NodeKeys `json:"nodeKeys,omitempty"`
+	// Tables are the tables of limited size in the kernel.
+	Tables []dataplane.Table `json:"tables,omitempty"`
+	// ReconcileDurations counts comparisons with the kernel by duration.
+	ReconcileDurations *histogram.Histogram `json:"reconcileDurations,omitempty"`
+	// ProbeDurations counts successful health checks by duration.
+	ProbeDurations *histogram.Histogram `json:"probeDurations,omitempty"`
 	// DSRAgent is the state of the DSR agent.
 	DSRAgent *DSRAgent `json:"dsr,omitempty"`
 	// ServiceProxy is the state of the service proxy.

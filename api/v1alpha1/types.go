@@ -39,7 +39,7 @@ type AddressRange string
 // AddressPool is a pool of addresses for Services of type LoadBalancer.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:scope=Cluster,categories=fairlead
+// +kubebuilder:resource:scope=Cluster,categories=fairlead,shortName=flpool
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Addresses",type=string,JSONPath=`.spec.addresses`
 // +kubebuilder:printcolumn:name="Auto",type=boolean,JSONPath=`.spec.autoAssign`
@@ -144,12 +144,16 @@ type AddressPoolList struct {
 // BGPPeer is a router or route reflector to which load balancers advertise routes.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:scope=Cluster,categories=fairlead
+// +kubebuilder:resource:scope=Cluster,categories=fairlead,shortName=flpeer
+// +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Peer Address",type=string,JSONPath=`.spec.peerAddress`
 // +kubebuilder:printcolumn:name="Port",type=integer,JSONPath=`.spec.port`,priority=1
 // +kubebuilder:printcolumn:name="Interface",type=string,JSONPath=`.spec.interface`,priority=1
 // +kubebuilder:printcolumn:name="Peer ASN",type=integer,JSONPath=`.spec.peerASN`
 // +kubebuilder:printcolumn:name="BFD",type=boolean,JSONPath=`.spec.bfd.enabled`
+// +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
+// +kubebuilder:printcolumn:name="Established",type=string,JSONPath=`.status.summary`
+// +kubebuilder:printcolumn:name="Why",type=string,JSONPath=`.status.conditions[?(@.type=="Established")].message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type BGPPeer struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -157,6 +161,9 @@ type BGPPeer struct {
 
 	// Spec configures the peer, and selects the nodes that have it.
 	Spec BGPPeerSpec `json:"spec"`
+	// Status is the state of the sessions with the peer.
+	// +optional
+	Status RoutingStatus `json:"status,omitzero"`
 }
 
 // BGPPeerSpec configures a peer, and selects the nodes that have it.
@@ -280,7 +287,8 @@ type BGPPeerList struct {
 // Advertisement, every load balancer advertises each address that it serves.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:scope=Cluster,categories=fairlead
+// +kubebuilder:resource:scope=Cluster,categories=fairlead,shortName=fladv
+// +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Pools",type=string,JSONPath=`.spec.pools`
 // +kubebuilder:printcolumn:name="Length4",type=integer,JSONPath=`.spec.aggregationLength`
 // +kubebuilder:printcolumn:name="Length6",type=integer,JSONPath=`.spec.aggregationLengthV6`
@@ -288,6 +296,9 @@ type BGPPeerList struct {
 // +kubebuilder:printcolumn:name="Traffic Policy",type=string,JSONPath=`.spec.trafficPolicy`,priority=1
 // +kubebuilder:printcolumn:name="Weight By",type=string,JSONPath=`.spec.weightBy`,priority=1
 // +kubebuilder:printcolumn:name="Communities",type=string,JSONPath=`.spec.communities`,priority=1
+// +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
+// +kubebuilder:printcolumn:name="Advertised",type=string,JSONPath=`.status.summary`
+// +kubebuilder:printcolumn:name="Why",type=string,JSONPath=`.status.conditions[?(@.type=="Advertised")].message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Advertisement struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -295,6 +306,9 @@ type Advertisement struct {
 
 	// Spec selects what is advertised, by which nodes and how.
 	Spec AdvertisementSpec `json:"spec"`
+	// Status is what the nodes advertise.
+	// +optional
+	Status RoutingStatus `json:"status,omitzero"`
 }
 
 // CommunityText is a community ("65000:1"), a large community ("65000:1:2") or the name

@@ -85,7 +85,8 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.IntVar(&c.SYNThreshold, "syn-threshold", 0, fmt.Sprintf("new TCP connections per second on a frontend that activate SYN flood protection, "+
 		"if most of its packets are SYNs (default %d)", service.DefaultSYNThreshold))
 	f.Uint16Var(&c.GUEPort, "gue-port", 0, fmt.Sprintf("UDP `PORT` of GUE tunnels, the same on all nodes (default %d)", service.DefaultGUEPort))
-	metricsFlag(cmd, &c.Metrics)
+	monitoringFlags(cmd, &c.Monitoring)
+	f.BoolVar(&c.BackendMetrics, "backend-metrics", false, "also export metrics of each backend of each frontend, which may be many")
 	proxyFlags(f, &c.ServiceProxy)
 	cloudFlags(cmd, &c.Cloud, config.CloudController, "gcp", "webhook")
 	layer2Flags(f, &c.Layer2)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 func newControllerCommand() *cobra.Command {
 	c := controller.Config{Log: slog.Default()}
 	var kubeconfig string
+	var monitoring config.Monitoring
 	clouds := config.DefaultCloud()
 	cmd := &cobra.Command{
 		Use:   "controller",
@@ -41,7 +43,11 @@ Run two or three replicas: one leads, elected by a Lease.`,
 			if err != nil {
 				return err
 			}
-			return k.Run(cmd.Context())
+			m, err := daemon.ListenMonitor(monitoring)
+			if err != nil {
+				return err
+			}
+			return daemon.Together(cmd.Context(), k.Run, func(ctx context.Context) error { return m.Serve(ctx, k.Metrics(), k.Ready) })
 		},
 	}
 	f := cmd.Flags()
@@ -52,6 +58,7 @@ Run two or three replicas: one leads, elected by a Lease.`,
 	f.DurationVar(&c.LeaseDuration, "lease-duration", controller.DefaultLeaseDuration, "time after which another replica replaces a leader that stopped")
 	f.DurationVar(&c.StatusInterval, "status-interval", controller.DefaultStatusInterval, "minimum interval between updates of a pool's status")
 	f.BoolVar(&c.RequireClass, "require-class", false, "ignore Services without spec.loadBalancerClass")
+	monitoringFlags(cmd, &monitoring)
 	cloudFlags(cmd, &clouds, config.Clouds...)
 	f.StringSliceVar(&clouds.RouteTables, "aws-route-table", nil, "`ID` of a route table for VIPs; repeatable")
 	f.StringVar(&clouds.AddressesVPC, "aws-addresses", "", "`ID` of the VPC whose network interfaces get VIPs as addresses instead of routes")

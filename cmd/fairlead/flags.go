@@ -8,8 +8,13 @@ import (
 	"github.com/fairlead/fairlead/agent/config"
 )
 
+func monitoringFlags(cmd *cobra.Command, c *config.Monitoring) {
+	metricsFlag(cmd, &c.Metrics)
+	cmd.Flags().StringVar(&c.Probe, "probe-address", "", "`ADDR:PORT` of /livez and /readyz, without metrics (default: none)")
+}
+
 func metricsFlag(cmd *cobra.Command, address *string) {
-	cmd.Flags().StringVar(address, "metrics-address", "", "`ADDR:PORT` of /metrics for Prometheus (default: none)")
+	cmd.Flags().StringVar(address, "metrics-address", "", "`ADDR:PORT` of /metrics for Prometheus, and of /livez and /readyz (default: none)")
 }
 
 // cloudFlags adds the cloud flags of agents and the controller.

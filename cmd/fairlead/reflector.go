@@ -37,6 +37,6 @@ two for redundancy.`,
 	f.Uint32Var(&c.MaxPrefixes, "max-prefixes", c.MaxPrefixes, "maximum `NUMBER` of prefixes per family from a load balancer; one that sends more is disconnected; 0 is no limit")
 	f.Uint32Var(&c.MaxTotal, "max-total-prefixes", c.MaxTotal, "maximum `NUMBER` of prefixes from all load balancers; the one with the most is disconnected; 0 is no limit")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`FILE` of the status socket")
-	metricsFlag(cmd, &c.Metrics)
+	monitoringFlags(cmd, &c.Monitoring)
 	return cmd
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/convert"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/dump"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/page"
 	"github.com/fairlead/fairlead/cmd/internal/cli"
@@ -37,7 +38,7 @@ connection.`)
 		newCaptureCommand(),
 		newDoctorCommand(),
 		dump.Command(groupQuery),
-		newImportCommand(),
+		convert.NewCommand(),
 		newCheckCommand(),
 		newDiffCommand(),
 	)

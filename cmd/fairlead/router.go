@@ -62,7 +62,7 @@ killed; packets then use the daemon's routes.`,
 	f.IntVar(&c.Metric, "metric", 0, fmt.Sprintf("metric of the routes (default: %d, with --shadow-protocol %d)", router.DefaultMetric, router.DefaultShadowMetric))
 	f.IntVar(&c.Table, "table", 0, "routing table (default: main)")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`FILE` of the status socket")
-	metricsFlag(cmd, &c.Metrics)
+	monitoringFlags(cmd, &c.Monitoring)
 	f.BoolVar(&remove, "remove-routes-on-exit", false, "remove routes and restore sysctls on exit")
 	cmd.AddCommand(newRouterGuardCommand())
 	return cmd

@@ -40,6 +40,6 @@ fairlead cleanup removes it.`,
 	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "`DIR` of the BPF file system")
 	f.StringVar(&c.Data, "data", c.Data, "`DIR` of the last plan")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`FILE` of the socket for CNI plugins")
-	metricsFlag(cmd, &c.MetricsAddress)
+	monitoringFlags(cmd, &c.Monitoring)
 	return cmd
 }

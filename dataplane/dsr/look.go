@@ -46,6 +46,9 @@ func (h *Agent) State() (State, error) {
 	})
 }
 
+// MaxFlows returns the size of the flow table.
+func (h *Agent) MaxFlows() int { return int(h.obj.FlowTable.MaxEntries() * flowWays) }
+
 // Placement is State without flows and counters, which are costly to read.
 func (h *Agent) Placement() (State, error) {
 	return devices.Ask(h.worker, func() (State, error) {

@@ -175,6 +175,16 @@ func (d *DataPlane) Keys() []proxy.Key {
 	return keys
 }
 
+// Tables returns how full the tables of limited size are, without reading the kernel.
+func (d *DataPlane) Tables() []dataplane.Table {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return []dataplane.Table{
+		{Name: "proxy-frontends", Used: len(d.programmed), Size: int(d.config.MaxFrontends)},
+		{Name: "proxy-endpoints", Used: d.runs.space.used(), Size: int(d.runs.space.size)},
+	}
+}
+
 // Writes counts the map entries that were written or deleted since Open, except
 // endpoints.
 func (d *DataPlane) Writes() uint64 {

@@ -86,6 +86,15 @@ func (s *space) pop(n uint32) (first uint32, ok bool) {
 	return first, true
 }
 
+// used returns how many positions are taken or resting.
+func (s *space) used() int {
+	used := s.size - s.tail.n
+	for n, list := range s.free {
+		used -= n * uint32(len(list))
+	}
+	return int(used)
+}
+
 func (s *space) giveBack(e extent) { s.resting = append(s.resting, e) }
 
 // wake makes resting runs available again, and merges adjacent ones.

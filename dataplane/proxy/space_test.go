@@ -50,6 +50,13 @@ func TestSpace(t *testing.T) {
 			}
 			s.wake()
 		}
+		used := 0
+		for _, p := range places {
+			used += min(p, 1)
+		}
+		if s.used() != used {
+			t.Fatalf("%d positions are used, want %d", s.used(), used)
+		}
 	}
 	for _, e := range programmed {
 		s.giveBack(e)

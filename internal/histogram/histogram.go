@@ -4,6 +4,7 @@ package histogram
 
 import (
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -38,6 +39,26 @@ func (h *Histogram) Observe(d time.Duration) {
 func (h Histogram) Clone() Histogram {
 	h.Counts = slices.Clone(h.Counts)
 	return h
+}
+
+// Shared is a Histogram that is safe for concurrent use.
+type Shared struct {
+	mu sync.Mutex
+	h  Histogram
+}
+
+// Observe adds a duration.
+func (s *Shared) Observe(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.h.Observe(d)
+}
+
+// Get returns a copy.
+func (s *Shared) Get() Histogram {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.h.Clone()
 }
 
 // Cumulative returns the number of all durations, and of those up to each bound, in seconds.

@@ -57,7 +57,7 @@ type Wall struct {
 }
 
 var walls = []Wall{
-	{Ban{"github.com/prometheus/...", "metrics are one view of the Status among others"}, []string{"agent/metrics", "vdn/server", "vdn/node/metrics"}},
+	{Ban{"github.com/prometheus/...", "metrics are one view of the Status among others"}, []string{"agent/metrics", "controller", "internal/exposition", "vdn/server", "vdn/node/metrics"}},
 	{Ban{"github.com/osrg/gobgp/...", "the BGP library must be exchangeable: no type of it crosses advertise"}, []string{"advertise/bgp"}},
 	{Ban{"github.com/osrg/gobgp/v4/pkg/server", "sessions and tables are ours: see docs/decisions/0041"}, nil},
 	{Ban{"github.com/osrg/gobgp/v4/api", "it brings gRPC: see docs/decisions/0041"}, nil},

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/histogram"
 	"github.com/fairlead/fairlead/internal/wake"
 )
 
@@ -47,6 +48,8 @@ type Prober struct {
 	wake    chan struct{}
 	changed chan struct{}
 	slots   chan struct{}
+
+	durations histogram.Shared
 
 	mu      sync.Mutex
 	entries map[health.Target]*entry
@@ -154,6 +157,9 @@ func (p *Prober) States() map[health.Target]health.State {
 	return states
 }
 
+// Durations returns the durations of all successful probes.
+func (p *Prober) Durations() histogram.Histogram { return p.durations.Get() }
+
 // Changed receives a value after any state has changed. Changes that occur before the
 // receiver reads are merged.
 func (p *Prober) Changed() <-chan struct{} { return p.changed }
@@ -183,7 +189,11 @@ func (p *Prober) Run(ctx context.Context) error {
 		}
 		probes.Go(func() {
 			defer func() { <-p.slots }()
+			began := time.Now()
 			err := probe(ctx, e.target)
+			if err == nil {
+				p.durations.Observe(time.Since(began))
+			}
 			if ctx.Err() == nil {
 				p.finish(e, err)
 			}

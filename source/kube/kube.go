@@ -91,6 +91,8 @@ type Source struct {
 	// wake has one element if there may be a new snapshot to publish.
 	wake chan struct{}
 
+	reporter reporter
+
 	eventsMu sync.Mutex
 	events   *kubeclient.Recorder // started by the first Event
 }

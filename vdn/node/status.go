@@ -1,7 +1,9 @@
 package node
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -38,6 +40,14 @@ type Status struct {
 	// Adopted lists attachments that the node continued without a controller and no
 	// controller knows yet.
 	Adopted []string `json:"adopted,omitempty"`
+}
+
+// Ready returns why the node does not enforce anything yet, or nil.
+func (d *Daemon) Ready() error {
+	if s := d.Status(); s.Plan == 0 {
+		return errors.New(cmp.Or(s.Unreachable, "the controller has not sent a plan yet"))
+	}
+	return nil
 }
 
 // Status returns the daemon's current state.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/httpserver"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/access"
 )
@@ -101,6 +102,9 @@ func (s *Server) routes(page http.Handler) http.Handler {
 		}))
 	}
 	mux.Handle("GET /metrics", s.metrics)
+	probes := httpserver.Probes(s.store.Err)
+	mux.Handle("GET /livez", probes)
+	mux.Handle("GET /readyz", probes)
 	mux.Handle("/v1/", s.handle(notThere))
 	if page != nil {
 		mux.Handle("/", page)

@@ -4,8 +4,8 @@ import (
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/fairlead/fairlead/internal/exposition"
 )
 
 // metrics exports the controller's state to Prometheus.
@@ -15,15 +15,13 @@ type metrics struct {
 }
 
 func newMetrics(s *Server) *metrics {
-	registry := prometheus.NewRegistry()
 	m := &metrics{
-		Handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
 		attached: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "fairlead_vdn_attach_seconds", Help: "Time from an attachment's request to its response, including the write to disk.",
 			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2},
 		}),
 	}
-	registry.MustRegister(m.attached, gauges{s}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.Handler = exposition.Handler(m.attached, gauges{s}, exposition.BuildInfo("vdn-controller", s.name))
 	return m
 }
 

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/lab/testkit/promtool"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/access"
 	"github.com/fairlead/fairlead/vdn/client"
@@ -214,6 +215,7 @@ func TestTheViewShowsNodesRatesAndWhatDoesNotHold(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, metrics)
 		}
 	}
+	promtool.CheckMetrics(t, metrics)
 }
 
 func TestBadRequestsAreRefusedByName(t *testing.T) {
@@ -286,7 +288,7 @@ func TestChangesMayBeHeldToWhatWasSeen(t *testing.T) {
 func TestTheTokenIsAskedFor(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "page") })
 	r := start(t, server.Options{Tokens: access.Single("test", "secret"), Page: page})
-	for path, want := range map[string]int{"/v1/networks": 401, "/v1/openapi.json": 401, "/v1/none": 401, "/healthz": 200, "/metrics": 200, "/": 200} {
+	for path, want := range map[string]int{"/v1/networks": 401, "/v1/openapi.json": 401, "/v1/none": 401, "/healthz": 200, "/livez": 200, "/readyz": 200, "/metrics": 200, "/": 200} {
 		if status, text := r.ask(t, "GET", path, ""); status != want {
 			t.Errorf("%s: got %d %s, want %d", path, status, text, want)
 		}

@@ -27,6 +27,14 @@ func NewPool(what string, first, end uint32, rouse func() error) Pool {
 	return Pool{what: what, first: first, end: end, rouse: rouse, used: make([]uint64, end/64+1), free: first}
 }
 
+// Used returns how many numbers are taken, including resting ones, and how many there are.
+func (p *Pool) Used() (used, size int) {
+	for _, word := range p.used {
+		used += bits.OnesCount64(word)
+	}
+	return used, int(p.end - p.first)
+}
+
 // Take returns the lowest free number, after rouse if all are taken.
 func (p *Pool) Take() (uint32, error) {
 	if id, ok := p.lowest(); ok {

@@ -23,6 +23,9 @@ func TestNumbersAreGivenBack(t *testing.T) {
 	}
 	p.GiveBack(3)
 	p.GiveBack(2)
+	if used, size := p.Used(); used != 3 || size != 3 {
+		t.Errorf("%d of %d numbers are in use, want all, because released ones rest", used, size)
+	}
 	take(2) // it must wait only now
 	if roused != 1 {
 		t.Errorf("roused %d times", roused)

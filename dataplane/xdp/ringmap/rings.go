@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/alloc"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
@@ -97,6 +98,16 @@ func (r *Rings) Lacking() int { return r.chains.lacking }
 
 // Usage returns the number of segments, and of slots that rings have.
 func (r *Rings) Usage() (segments int, slots uint32) { return r.memory.usage() }
+
+// Tables returns how full the memory of the rings and the table of chains are.
+func (r *Rings) Tables() []dataplane.Table {
+	_, slots := r.Usage()
+	chains, size := r.chains.numbers.Used()
+	return []dataplane.Table{
+		{Name: "rings", Used: int(slots), Size: int(r.memory.outer.MaxEntries()) * r.MaxSlots()},
+		{Name: "chains", Used: chains, Size: size},
+	}
+}
 
 // Learn reads which slots of the marked rings use which chains, and the chains' owners.
 // server returns the number of a server, 0 without one.

@@ -51,11 +51,12 @@ func (m *machine) attached() bool {
 }
 
 // agent starts the agent with a kernel that rejects what rules name; empty rules reject
-// nothing.
-func (m *machine) agent(rules string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
+// nothing. more are flags.
+func (m *machine) agent(rules string, more ...string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
 	m.t.Helper()
 	args := []string{"agent", "--manifest-dir", m.dir, "--role", "balancer,dsr", "--interface", "eth0", "--xdp-mode", "generic", "--socket", m.socket,
 		"--bpffs", "/sys/fs/bpf"}
+	args = append(args, more...)
 	cmd = exec.Command(fixture.Binary, args...)
 	if rules != "" {
 		cmd = refuse.Command(rules, fixture.Binary, args...)

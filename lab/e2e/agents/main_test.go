@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
+	"github.com/fairlead/fairlead/lab/testkit/promtool"
 	"github.com/fairlead/fairlead/lab/testkit/refuse"
 )
 
@@ -12,5 +13,6 @@ const web = 0
 
 func TestMain(m *testing.M) {
 	refuse.Init()
+	_, _ = promtool.Build() // before the sandbox, which has no network; tests report errors
 	fixture.Main(m)
 }

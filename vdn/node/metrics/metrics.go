@@ -6,17 +6,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/fairlead/fairlead/internal/exposition"
 	"github.com/fairlead/fairlead/vdn/node"
 )
 
 // Handler serves the current result of get.
 func Handler(get func() node.Status) http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(gauges(get), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	return exposition.Handler(gauges(get), exposition.BuildInfo("vdn-agent", get().Name))
 }
 
 var (

@@ -82,9 +82,13 @@ func Run(ctx context.Context, c config.Agent) (err error) {
 	group.Go(func() error { defer end(); return status.Answer(life, a.socket, a.statusOf, a.endpoints()...) })
 	group.Go(func() error { a.logDegraded(); a.events.watch(life, a.seen); return nil })
 	group.Go(func() error { a.keys.follow(life); return nil })
-	if a.metrics != nil {
-		group.Go(func() error { defer end(); return metrics.Serve(life, a.metrics, a.status) })
+	if a.cluster != nil && r.Balancer {
+		group.Go(func() error { a.report(life); return nil })
 	}
+	group.Go(func() error {
+		defer end()
+		return a.monitor.Serve(life, metrics.Handler(a.status, metrics.Options{Backends: a.config.BackendMetrics}), func() error { return a.ready().Err() })
+	})
 	return group.Wait()
 }
 
@@ -95,9 +99,9 @@ type agent struct {
 	started time.Time
 	lacks   error // missing capabilities, or nil
 	socket  net.Listener
-	metrics net.Listener  // for Prometheus; may be nil
-	state   *statedir.Dir // persistent state; nil if the agent follows a cluster
-	events  *events       // the journal
+	monitor daemon.Monitor // for monitoring systems
+	state   *statedir.Dir  // persistent state; nil if the agent follows a cluster
+	events  *events        // the journal
 	speaker *bgp.Speaker
 	cloud   advertise.Announcer // nil without a cloud
 	layer2  *l2.Announcer
@@ -209,12 +213,12 @@ func (a *agent) openBalancer(loop *reconciler.Config) error {
 	return nil
 }
 
-// listen creates the sockets of the status API and of Prometheus.
+// listen creates the sockets of the status API and for monitoring systems.
 func (a *agent) listen() (err error) {
 	if a.socket, err = status.Listen(a.config.Socket); err != nil {
 		return err
 	}
-	a.metrics, err = daemon.ListenMetrics(a.config.Metrics)
+	a.monitor, err = daemon.ListenMonitor(a.config.Monitoring)
 	return err
 }
 
@@ -293,12 +297,9 @@ func (h dsrAgent) Set(frontends []desired.Frontend) error {
 
 // close closes everything; the kernel keeps forwarding.
 func (a *agent) close() error {
-	var errs []error
-	for _, l := range []net.Listener{a.socket, a.metrics} {
-		if l == nil {
-			continue
-		}
-		if err := l.Close(); !errors.Is(err, net.ErrClosed) { // may have been closed by Serve
+	errs := []error{a.monitor.Close()}
+	if a.socket != nil {
+		if err := a.socket.Close(); !errors.Is(err, net.ErrClosed) { // may have been closed by Serve
 			errs = append(errs, err)
 		}
 	}
@@ -357,7 +358,7 @@ func (a *agent) statusSource() status.Agent {
 		s.State = a.state
 	}
 	if a.events != nil {
-		s.Journal = a.events.Problem
+		s.Journal, s.Measure = a.events.Problem, a.measure
 	}
 	if a.cluster != nil {
 		s.Source = a.cluster.Problems

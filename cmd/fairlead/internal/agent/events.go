@@ -2,10 +2,12 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/fairlead/fairlead/agent/journal"
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/daemon"
 	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/core/plan"
@@ -35,6 +37,9 @@ type events struct {
 	counted     time.Time
 	conflicts   []problem.Problem
 	conflictsOf *plan.Plan
+
+	// tables is how full the tables were when the watch last looked.
+	tables atomic.Pointer[[]dataplane.Table]
 }
 
 // openEvents opens the journal in the directory with the agent's state.
@@ -75,18 +80,36 @@ func servicesOf(p *plan.Plan) map[string][]string {
 // tablesPace is the interval at which the flow table is counted.
 const tablesPace = 30 * time.Second
 
-// tables returns how full the tables of the data plane are.
-func (a *agent) tables(now time.Time) []dataplane.Table {
-	if a.xdp == nil {
-		return nil
-	}
-	if e := a.events; now.Sub(e.counted) >= tablesPace {
-		e.counted = now
-		if t, err := a.xdp.FlowTable(); err == nil { // otherwise it is being closed
-			e.flows = []dataplane.Table{t}
+// lookAtTables returns how full the tables of the data planes are.
+func (a *agent) lookAtTables(now time.Time) (all []dataplane.Table) {
+	if a.xdp != nil {
+		if e := a.events; now.Sub(e.counted) >= tablesPace {
+			e.counted = now
+			if t, err := a.xdp.FlowTable(); err == nil { // otherwise it is being closed
+				e.flows = []dataplane.Table{t}
+			}
 		}
+		all = append(a.xdp.Tables(), a.events.flows...)
 	}
-	return append(a.xdp.Tables(), a.events.flows...)
+	if a.proxy != nil {
+		all = append(all, a.proxy.plane.Tables()...)
+	}
+	a.events.tables.Store(&all)
+	return all
+}
+
+// measure sets how full the tables were at most a second ago, and durations.
+func (a *agent) measure(s *status.Status) {
+	if all := a.events.tables.Load(); all != nil {
+		s.Tables = slices.Clone(*all)
+	}
+	if s.DSRAgent != nil {
+		s.Tables = append(s.Tables, dataplane.Table{Name: "dsr-flows", Used: s.DSRAgent.Flows, Size: a.dsr.MaxFlows()})
+	}
+	if a.loop != nil {
+		reconciles, probes := a.loop.Durations(), a.prober.Durations()
+		s.ReconcileDurations, s.ProbeDurations = &reconciles, &probes
+	}
 }
 
 // watch records what lasts longer than a moment, until ctx ends.
@@ -102,7 +125,7 @@ func (e *events) watch(ctx context.Context, seen func() journal.Seen) {
 // seen returns what the watch compares.
 func (a *agent) seen() journal.Seen {
 	now := time.Now()
-	s := journal.Seen{Degraded: a.degraded(), Tables: a.tables(now), Loaded: true}
+	s := journal.Seen{Degraded: a.degraded(), Tables: a.lookAtTables(now), Loaded: true}
 	switch {
 	case a.loop != nil:
 		v := a.loop.View()

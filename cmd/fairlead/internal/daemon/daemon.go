@@ -6,7 +6,6 @@ package daemon
 import (
 	"context"
 	"log/slog"
-	"net"
 
 	"golang.org/x/sync/errgroup"
 
@@ -17,27 +16,16 @@ import (
 	"github.com/fairlead/fairlead/internal/privilege/held"
 )
 
-// ListenMetrics creates the socket for Prometheus, if enabled.
-func ListenMetrics(address string) (net.Listener, error) {
-	if address == "" {
-		return nil, nil
-	}
-	return metrics.Listen(address)
-}
-
-// ServeStatus serves the status on a unix socket and, if enabled, metrics to Prometheus,
+// ServeStatus serves the status on a unix socket and, if enabled, to monitoring systems,
 // until ctx is canceled.
-func ServeStatus(ctx context.Context, socket, address string, get func() status.Status, more ...status.Endpoint) error {
-	l, err := ListenMetrics(address)
+func ServeStatus(ctx context.Context, socket string, c config.Monitoring, get func() status.Status, more ...status.Endpoint) error {
+	m, err := ListenMonitor(c)
 	if err != nil {
 		return err
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	if l != nil {
-		group.Go(func() error { return metrics.Serve(ctx, l, get) })
-	}
-	group.Go(func() error { return status.Serve(ctx, socket, get, more...) })
-	return group.Wait()
+	return Together(ctx,
+		func(ctx context.Context) error { return m.Serve(ctx, metrics.Handler(get, metrics.Options{}), nil) },
+		func(ctx context.Context) error { return status.Serve(ctx, socket, get, more...) })
 }
 
 // Lacks logs the capabilities that these roles need and the process lacks, and returns

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 
 	"github.com/fairlead/fairlead/agent/config"
-	"github.com/fairlead/fairlead/agent/metrics"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/daemon"
 	"github.com/fairlead/fairlead/internal/privilege"
@@ -16,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce/kernel"
 	"github.com/fairlead/fairlead/vdn/enforce/openvswitch"
 	"github.com/fairlead/fairlead/vdn/node"
-	nodemetrics "github.com/fairlead/fairlead/vdn/node/metrics"
+	"github.com/fairlead/fairlead/vdn/node/metrics"
 )
 
 // RunAgent enforces networks on this node until ctx is canceled.
@@ -41,18 +40,15 @@ func RunAgent(ctx context.Context, c config.VDNNode) (err error) {
 	if err != nil {
 		return errors.Join(err, e.Close())
 	}
-	scraped, err := daemon.ListenMetrics(r.MetricsAddress)
+	monitor, err := daemon.ListenMonitor(r.Monitoring)
 	if err != nil {
 		return errors.Join(err, l.Close(), e.Close())
 	}
 	d := node.New(node.Config{Node: r.Node, Controller: controller, Enforcer: e, Kept: r.Kept})
-	run := []func(context.Context) error{d.Run, func(ctx context.Context) error { return d.Serve(ctx, l) }}
-	if scraped != nil {
-		run = append(run, func(ctx context.Context) error {
-			return metrics.ServeHandler(ctx, scraped, nodemetrics.Handler(d.Status))
-		})
-	}
-	return errors.Join(daemon.Together(ctx, run...), e.Close())
+	err = daemon.Together(ctx, d.Run,
+		func(ctx context.Context) error { return d.Serve(ctx, l) },
+		func(ctx context.Context) error { return monitor.Serve(ctx, metrics.Handler(d.Status), d.Ready) })
+	return errors.Join(err, e.Close())
 }
 
 func openMeans(r *config.ResolvedVDNNode) (enforce.Enforcer, error) {

@@ -69,3 +69,34 @@ volumeMounts:
 {{- else if and (eq (toString .Values.gatewayAPI.enabled) "auto") (or (.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1/TCPRoute") (.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1alpha2/TCPRoute")) }}yes
 {{- end }}
 {{- end }}
+
+{{/* Flags, ports and probes of a daemon. of is its port, host whether it is on the host network, where the kubelet reaches it at the loopback address. */}}
+{{- define "fairlead.monitoringArgs" -}}
+{{- if .root.Values.metrics.enabled }}
+- --metrics-address=:{{ int .of }}
+{{- else }}
+- --probe-address={{ if .host }}127.0.0.1{{ end }}:{{ int .of }}
+{{- end }}
+{{- end }}
+
+{{- define "fairlead.probes" -}}
+{{- $to := dict "port" (int .of) -}}
+{{- if .host }}{{ $_ := set $to "host" "127.0.0.1" }}{{ end -}}
+{{- if .root.Values.metrics.enabled }}
+ports:
+  - {name: metrics, containerPort: {{ int .of }}}
+{{- end }}
+startupProbe:
+  httpGet: {{ toJson (merge (dict "path" "/livez") $to) }}
+  periodSeconds: 1
+  failureThreshold: 300
+livenessProbe:
+  httpGet: {{ toJson (merge (dict "path" "/livez") $to) }}
+  periodSeconds: 10
+  timeoutSeconds: 10
+  failureThreshold: 6
+readinessProbe:
+  httpGet: {{ toJson (merge (dict "path" "/readyz") $to) }}
+  periodSeconds: 5
+  timeoutSeconds: 5
+{{- end }}

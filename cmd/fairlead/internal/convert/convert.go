@@ -1,4 +1,5 @@
-package main
+// Package convert is fairlead import: it writes what an importer has read.
+package convert
 
 import (
 	"errors"
@@ -19,7 +20,8 @@ import (
 	"github.com/fairlead/fairlead/source/importer/metallb"
 )
 
-func newImportCommand() *cobra.Command {
+// NewCommand returns the command import.
+func NewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import",
 		Short: "Convert another load balancer's configuration to manifests",

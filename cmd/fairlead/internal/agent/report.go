@@ -1,0 +1,64 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/route"
+	"github.com/fairlead/fairlead/internal/sleep"
+	"github.com/fairlead/fairlead/source/kube"
+)
+
+// reportPace is how often an agent writes what has changed to the status of BGPPeers and
+// Advertisements: the API server sends each write to all agents.
+const reportPace = 10 * time.Second
+
+// report reports to the cluster until ctx ends, and then removes this node's entries.
+func (a *agent) report(ctx context.Context) {
+	for sleep.For(ctx, reportPace) {
+		if v := a.loop.View(); v.Loaded && (a.speaker == nil || a.peersKnown.Load()) {
+			a.cluster.Report(ctx, reports(a.peers(), v.Plan, v.Announced))
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	a.cluster.Report(ctx, nil)
+}
+
+func (a *agent) peers() []advertise.Peer {
+	if a.speaker == nil {
+		return nil
+	}
+	return a.speaker.Peers()
+}
+
+// reports returns the sessions with BGPPeers, and what is advertised of each Advertisement.
+func reports(peers []advertise.Peer, p *plan.Plan, announced map[route.Route]time.Time) map[kube.Reported]kube.Report {
+	all := map[kube.Reported]kube.Report{}
+	for _, p := range peers {
+		if p.Name == "" || p.Unconfigured { // from --peer, or not configured at all
+			continue
+		}
+		r := kube.Report{Ready: p.State == advertise.Established, Message: p.State}
+		if !r.Ready && p.LastError != "" {
+			r.Message += ": " + p.LastError
+		}
+		all[kube.Reported{Kind: "BGPPeer", Name: p.Name}] = r
+	}
+	total, said := map[string]int{}, map[string]int{}
+	for _, r := range p.Routes {
+		_, is := announced[r.Route]
+		for _, by := range r.By {
+			if total[by]++; is {
+				said[by]++
+			}
+		}
+	}
+	for by, n := range total {
+		all[kube.Reported{Kind: "Advertisement", Name: by}] = kube.Report{Ready: said[by] == n, Message: fmt.Sprintf("%d of %d prefixes are advertised", said[by], n)}
+	}
+	return all
+}
