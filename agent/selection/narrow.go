@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/reconciler"
@@ -41,21 +42,12 @@ func (s Selection) Narrow(v *reconciler.View) *reconciler.View {
 			n.Plan.Refusals = append(n.Plan.Refusals, r)
 		}
 	}
-	if s.Node {
-		s.narrowProblems(&n, names, covers)
-		return &n
-	}
-	n.Withdrawing = nil
-	for _, w := range v.Withdrawing {
-		if s.Problems || covers(w.Prefix) {
-			n.Withdrawing = append(n.Withdrawing, w)
-		}
-	}
-	n.Leaving = map[service.Key]reconciler.Leaving{}
-	for k, l := range v.Leaving {
-		if vips[k.VIP] {
-			n.Leaving[k] = l
-		}
+	if !s.Node {
+		n.Withdrawing = slices.DeleteFunc(slices.Clone(v.Withdrawing), func(w advertise.Withdrawal) bool {
+			return !s.Problems && !covers(w.Prefix)
+		})
+		n.Leaving = maps.Clone(v.Leaving)
+		maps.DeleteFunc(n.Leaving, func(k service.Key, _ reconciler.Leaving) bool { return !vips[k.VIP] })
 	}
 	if s.Problems {
 		n.Problems = append(slices.Clip(v.Problems), plan.Conflicts(v.Plan.Frontends)...)

@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
@@ -33,7 +34,7 @@ func FuzzStatus(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		fuzzlimit.Time(t)
 		var s Status
-		if decode(bytes.NewReader(text), "a.sock", int64(len(text)), &s) != nil {
+		if socket.Decode(bytes.NewReader(text), "a.sock", int64(len(text)), &s) != nil {
 			return
 		}
 		for name, view := range map[string]View{

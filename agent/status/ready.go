@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/internal/limit"
 )
 
@@ -84,8 +85,8 @@ func (a Agent) waitsForPeers(now time.Time) string {
 
 // ReadyEndpoint serves the readiness of a process. A process without it is ready if it
 // answers on its socket.
-func ReadyEndpoint(ready func() Readiness) Endpoint {
-	return Endpoint{Pattern: "GET " + readyPath, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+func ReadyEndpoint(ready func() Readiness) socket.Endpoint {
+	return socket.Endpoint{Pattern: "GET " + readyPath, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(ready()) // the client may be gone
 	})}
@@ -93,11 +94,11 @@ func ReadyEndpoint(ready func() Readiness) Endpoint {
 
 // FetchReady queries the readiness of the process that serves the socket at path.
 func FetchReady(ctx context.Context, path string) (r Readiness, err error) {
-	body, err := Ask(ctx, path, http.MethodGet, readyPath, nil)
+	body, err := socket.Ask(ctx, path, http.MethodGet, readyPath, nil)
 	if err != nil {
 		return r, err
 	}
 	defer body.Close()
-	err = decode(body, path, limit.Item, &r)
+	err = socket.Decode(body, path, limit.Item, &r)
 	return r, err
 }

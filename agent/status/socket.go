@@ -2,47 +2,29 @@ package status
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/fairlead/fairlead/agent/selection"
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/internal/httpserver"
 	"github.com/fairlead/fairlead/internal/limit"
 	"github.com/fairlead/fairlead/internal/logging"
 	"github.com/fairlead/fairlead/internal/profile"
-	"github.com/fairlead/fairlead/internal/unixsocket"
 )
-
-// SocketDir is the default directory of the sockets of agents, reflectors and routers,
-// each named after its role.
-const SocketDir = "/run/fairlead"
-
-// Socket returns the default socket of a role.
-func Socket(role string) string { return filepath.Join(SocketDir, role+".sock") }
 
 const statusPath = "/v1/status"
 
-var (
-	// ErrNoAgent means that nothing listens on the socket.
-	ErrNoAgent = errors.New("is it running? pass --socket if it answers elsewhere")
-	// ErrInUse means that another process already listens on the socket.
-	ErrInUse = unixsocket.ErrInUse
-)
-
 // Serve listens on the unix socket at path and serves the status until ctx is canceled.
-func Serve(ctx context.Context, path string, get func() Status, more ...Endpoint) error {
-	l, err := Listen(path)
+func Serve(ctx context.Context, path string, get func() Status, more ...socket.Endpoint) error {
+	l, err := socket.Listen(path)
 	if err != nil {
 		return err
 	}
@@ -63,36 +45,19 @@ func Everything(get func() Status) Getter {
 	}
 }
 
-// Listen creates the unix socket at path, to which only its owner may connect. It
-// replaces the socket file of a dead agent, but not that of a running one (ErrInUse).
-func Listen(path string) (net.Listener, error) {
-	l, err := unixsocket.Listen(path)
-	if err != nil {
-		return nil, fmt.Errorf("socket %s: %w", path, err)
-	}
-	return l, nil
-}
-
-// Endpoint is an additional endpoint on the socket.
-type Endpoint struct {
-	// Pattern is a pattern of http.ServeMux: "POST /v1/trace".
-	Pattern string
-	http.Handler
-}
-
 // Answer serves GET /v1/status on l with the status that get returns, as JSON, and the
 // additional endpoints, until ctx is canceled; then it closes l.
-func Answer(ctx context.Context, l net.Listener, get Getter, more ...Endpoint) error {
+func Answer(ctx context.Context, l net.Listener, get Getter, more ...socket.Endpoint) error {
 	return httpserver.Until(ctx, &http.Server{
 		Handler: Handler(get, more...), ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx },
 	}, l)
 }
 
 // Handler returns the handler of Serve, for callers that serve more than status.
-func Handler(get Getter, more ...Endpoint) http.Handler {
+func Handler(get Getter, more ...socket.Endpoint) http.Handler {
 	mux := http.NewServeMux()
 	always := ReadyEndpoint(func() Readiness { return Readiness{Ready: true, Waits: []string{}} })
-	if !slices.ContainsFunc(more, func(e Endpoint) bool { return e.Pattern == always.Pattern }) {
+	if !slices.ContainsFunc(more, func(e socket.Endpoint) bool { return e.Pattern == always.Pattern }) {
 		more = append(slices.Clip(more), always)
 	}
 	for _, e := range more {
@@ -129,7 +94,7 @@ func Find(ctx context.Context, dir string) (string, error) {
 	}
 	found = slices.DeleteFunc(found, func(path string) bool {
 		_, err := FetchReady(ctx, path)
-		return errors.Is(err, ErrNoAgent)
+		return errors.Is(err, socket.ErrNoAgent)
 	})
 	switch len(found) {
 	case 0:
@@ -152,7 +117,7 @@ func FetchOnly(ctx context.Context, path string, only selection.Selection) (Stat
 	if params := only.Values(); len(params) > 0 {
 		target += "?" + params.Encode()
 	}
-	resp, err := send(ctx, path, http.MethodGet, target, nil)
+	resp, err := socket.Send(ctx, path, http.MethodGet, target, nil)
 	if err != nil {
 		return s, err
 	}
@@ -160,59 +125,7 @@ func FetchOnly(ctx context.Context, path string, only selection.Selection) (Stat
 	if resp.StatusCode != http.StatusOK {
 		return s, fmt.Errorf("the agent on %s answers %s: is it a Fairlead agent?", path, resp.Status)
 	}
-	err = decode(resp.Body, path, limit.Answer, &s)
+	err = socket.Decode(resp.Body, path, limit.Answer, &s)
 	return s, err
 }
 
-// decode decodes the JSON answer of an agent, limited to most bytes.
-func decode(from io.Reader, path string, most int64, into any) error {
-	if err := json.NewDecoder(limit.NewReader(from, "its answer", most)).Decode(into); err != nil {
-		return fmt.Errorf("the agent on %s answers what this version does not understand: %w", path, err)
-	}
-	return nil
-}
-
-// Ask calls an endpoint of the agent at path and returns the body of the answer, which
-// the caller must close. An error response becomes an error with its text.
-func Ask(ctx context.Context, path, method, target string, body io.Reader) (io.ReadCloser, error) {
-	resp, err := send(ctx, path, method, target, body)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode == http.StatusOK {
-		return resp.Body, nil
-	}
-	defer resp.Body.Close()
-	const enough = 4096
-	words, _ := io.ReadAll(io.LimitReader(resp.Body, enough))
-	if text := strings.TrimSpace(string(words)); text != "" && resp.StatusCode != http.StatusNotFound {
-		return nil, errors.New(text)
-	}
-	return nil, fmt.Errorf("the agent on %s does not know %s: it is of another role or version", path, strings.SplitN(target, "?", 2)[0])
-}
-
-func send(ctx context.Context, path, method, target string, body io.Reader) (*http.Response, error) {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", path)
-	}
-	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
-	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+target, body)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, fetchError(path, err)
-	}
-	return resp, nil
-}
-
-func fetchError(path string, err error) error {
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no agent answers on %s: %w", path, ErrNoAgent)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("the agent's socket %s may only be opened by its owner: run this as the agent's user, mostly root", path)
-	}
-	return fmt.Errorf("asking the agent on %s: %w", path, err)
-}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/internal/limit"
 )
 
@@ -64,7 +65,7 @@ func TestNoAgent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.sock")
 	check := func(what string) {
 		_, err := Fetch(t.Context(), path)
-		if !errors.Is(err, ErrNoAgent) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "--socket") {
+		if !errors.Is(err, socket.ErrNoAgent) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "--socket") {
 			t.Errorf("%s: error %v does not name the socket and the fix", what, err)
 		}
 	}
@@ -112,8 +113,8 @@ func TestLivingAgentIsNotTakenOver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.sock")
 	serve(t, path, "first")
 	err := Serve(t.Context(), path, func() Status { return Status{Node: "second"} })
-	if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), path) {
-		t.Errorf("second agent: error %v, want %v", err, ErrInUse)
+	if !errors.Is(err, socket.ErrInUse) || !strings.Contains(err.Error(), path) {
+		t.Errorf("second agent: error %v, want %v", err, socket.ErrInUse)
 	}
 	if s, err := Fetch(t.Context(), path); err != nil || s.Node != "first" {
 		t.Errorf("after the attempt: %q, %v; want the first still there", s.Node, err)
@@ -195,7 +196,7 @@ func TestOnlyStatusIsAnswered(t *testing.T) {
 // Endpoints are served along with the status. An error response keeps its text.
 func TestEndpoints(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.sock")
-	l, err := Listen(path)
+	l, err := socket.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,8 +204,8 @@ func TestEndpoints(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		done <- Answer(ctx, l, Everything(func() Status { return Status{Node: "n"} }),
-			Endpoint{"POST /v1/echo", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })},
-			Endpoint{"GET /v1/no", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "not now: fix it", 400) })})
+			socket.Endpoint{Pattern: "POST /v1/echo", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })},
+			socket.Endpoint{Pattern: "GET /v1/no", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "not now: fix it", 400) })})
 	}()
 	defer func() {
 		cancel()
@@ -215,7 +216,7 @@ func TestEndpoints(t *testing.T) {
 	if s, err := Fetch(ctx, path); err != nil || s.Node != "n" {
 		t.Errorf("status: %+v, %v", s, err)
 	}
-	body, err := Ask(ctx, path, http.MethodPost, "/v1/echo", strings.NewReader("hello"))
+	body, err := socket.Ask(ctx, path, http.MethodPost, "/v1/echo", strings.NewReader("hello"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +225,7 @@ func TestEndpoints(t *testing.T) {
 		t.Errorf("echo: %q, %v", b, err)
 	}
 	for target, want := range map[string]string{"/v1/no": "not now: fix it", "/v1/nothing?x=1": "does not know /v1/nothing: it is of another role"} {
-		if _, err := Ask(ctx, path, http.MethodGet, target, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := socket.Ask(ctx, path, http.MethodGet, target, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", target, err)
 		}
 	}
@@ -233,10 +234,10 @@ func TestEndpoints(t *testing.T) {
 // An answer that never ends is read only up to its limit.
 func TestAnswerIsBounded(t *testing.T) {
 	var r Readiness
-	if err := decode(strings.NewReader(`{"ready":true}`), "a.sock", 14, &r); err != nil || !r.Ready {
+	if err := socket.Decode(strings.NewReader(`{"ready":true}`), "a.sock", 14, &r); err != nil || !r.Ready {
 		t.Errorf("%+v, %v", r, err)
 	}
-	err := decode(strings.NewReader(`{"ready":true }`), "a.sock", 14, &r)
+	err := socket.Decode(strings.NewReader(`{"ready":true }`), "a.sock", 14, &r)
 	var long *limit.TooLong
 	if !errors.As(err, &long) || !strings.Contains(err.Error(), "a.sock") {
 		t.Errorf("%v, want an error that names the socket and the limit", err)

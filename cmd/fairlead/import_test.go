@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/convert"
 	"github.com/fairlead/fairlead/cmd/internal/clitest"
 	"github.com/fairlead/fairlead/source/importer"
 	"github.com/fairlead/fairlead/source/importer/ipvsadm"
@@ -42,7 +43,7 @@ func TestImportedCommandsAreRight(t *testing.T) {
 	}
 	// Its objects are files in the directory, like those of Services.
 	dir := t.TempDir()
-	if err := writeManifests(dir, r); err != nil {
+	if err := convert.WriteManifests(dir, r); err != nil {
 		t.Fatal(err)
 	}
 	var files []string

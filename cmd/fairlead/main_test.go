@@ -11,6 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/cmd/internal/cli"
 	"github.com/fairlead/fairlead/cmd/internal/clitest"
@@ -77,7 +78,7 @@ func controlVDN(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	kept, err := store.Open(ts.MkAbs("data"), "daejeon.example")
 	ts.Check(err)
-	l, err := status.Listen(ts.MkAbs(args[0]))
+	l, err := socket.Listen(ts.MkAbs(args[0]))
 	ts.Check(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

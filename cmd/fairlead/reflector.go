@@ -5,12 +5,13 @@ import (
 
 	"github.com/fairlead/fairlead/advertise/bgp"
 	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/routing"
 )
 
 func newReflectorCommand() *cobra.Command {
-	c := config.Reflector{AS: config.DefaultAS, BFD: true, MaxClients: bgp.DefaultMaxPeers, MaxPrefixes: bgp.DefaultMaxPrefixes, MaxTotal: bgp.DefaultMaxTotal, Socket: status.Socket(status.RoleReflector)}
+	c := config.Reflector{AS: config.DefaultAS, BFD: true, MaxClients: bgp.DefaultMaxPeers, MaxPrefixes: bgp.DefaultMaxPrefixes, MaxTotal: bgp.DefaultMaxTotal, Socket: socket.Default(status.RoleReflector)}
 	cmd := &cobra.Command{
 		Use:   "reflector",
 		Short: "Run a BGP route reflector between load balancers and routers",

@@ -7,13 +7,14 @@ import (
 
 	"github.com/fairlead/fairlead/advertise/bgp"
 	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/routing"
 	"github.com/fairlead/fairlead/router"
 )
 
 func newRouterCommand() *cobra.Command {
-	c := config.Router{AS: config.DefaultAS, BFD: true, MaxPrefixes: bgp.DefaultMaxRouterPrefixes, MaxTotal: bgp.DefaultMaxRouterTotal, MaxClients: bgp.DefaultMaxPeers, Socket: status.Socket(status.RoleRouter)}
+	c := config.Router{AS: config.DefaultAS, BFD: true, MaxPrefixes: bgp.DefaultMaxRouterPrefixes, MaxTotal: bgp.DefaultMaxRouterTotal, MaxClients: bgp.DefaultMaxPeers, Socket: socket.Default(status.RoleRouter)}
 	var remove bool
 	cmd := &cobra.Command{
 		Use:   "router",

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/load"
@@ -128,7 +129,7 @@ func (c *Cluster) StartReflector(name string) error {
 		clients = append(clients, node.Addr.String())
 	}
 	return c.Start(name, name, "reflector", "--router-id", reflectorAddrs[name].String(), "--cluster-id", topology.ReflectorAddr.String(),
-		"--client-range", strings.Join(clients, ","), "--router-range", topology.RouterAddr.String(), "--socket", status.Socket(name), c.opts.bfd())
+		"--client-range", strings.Join(clients, ","), "--router-range", topology.RouterAddr.String(), "--socket", socket.Default(name), c.opts.bfd())
 }
 
 // StartNode starts a node's agent, which is the DSR agent, with additional arguments.

@@ -20,7 +20,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/enforce/kernel"
@@ -38,7 +38,7 @@ func (r *rig) daemon(works bool) (stop func()) {
 		Controller: r.vdn, Enforcer: enforcer, Kept: filepath.Join(r.dataDir, "daemon", "plan.json"), Log: log,
 	})
 	r.running, r.enforcer = d, enforcer
-	l, err := status.Listen(node.Socket)
+	l, err := socket.Listen(node.Socket)
 	must(r.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup

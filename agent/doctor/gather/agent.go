@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/agent/doctor"
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/status"
 )
 
@@ -25,7 +26,7 @@ func agents(ctx context.Context, o doctor.Options) ([]doctor.Agent, error) {
 	paths := []string{o.Socket}
 	if o.Socket == "" {
 		var err error
-		if paths, err = filepath.Glob(filepath.Join(status.SocketDir, "*.sock")); err != nil {
+		if paths, err = filepath.Glob(filepath.Join(socket.Dir, "*.sock")); err != nil {
 			return nil, err
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/agent/doctor"
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/dataplane/xdp"
@@ -367,9 +368,9 @@ var systemFaults = []fault{
 }
 
 // answer serves the status socket like an agent.
-func (w *world) answer(s status.Status, more ...status.Endpoint) {
+func (w *world) answer(s status.Status, more ...socket.Endpoint) {
 	w.Helper()
-	l, err := status.Listen(w.o.Socket)
+	l, err := socket.Listen(w.o.Socket)
 	w.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

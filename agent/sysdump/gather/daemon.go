@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/agent/explain"
 	"github.com/fairlead/fairlead/agent/journal"
 	"github.com/fairlead/fairlead/agent/selection"
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/agent/sysdump"
 	"github.com/fairlead/fairlead/core/event"
@@ -84,7 +85,7 @@ func (d *daemon) ask(ctx context.Context, name, path string, params url.Values) 
 	if len(params) > 0 {
 		path += "?" + params.Encode()
 	}
-	body, err := status.Ask(ctx, d.Socket, http.MethodGet, path, nil)
+	body, err := socket.Ask(ctx, d.Socket, http.MethodGet, path, nil)
 	if err != nil {
 		return // its role has no such thing
 	}

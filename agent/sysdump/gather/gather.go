@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/agent/doctor"
 	doctorgather "github.com/fairlead/fairlead/agent/doctor/gather"
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/agent/sysdump"
 	"github.com/fairlead/fairlead/internal/sleep"
@@ -92,7 +93,7 @@ func Collect(ctx context.Context, o Options) (*sysdump.Archive, []sysdump.Findin
 func (c *collector) find(ctx context.Context) (err error) {
 	paths := c.Sockets
 	if len(paths) == 0 {
-		if paths, err = filepath.Glob(filepath.Join(status.SocketDir, "*.sock")); err != nil {
+		if paths, err = filepath.Glob(filepath.Join(socket.Dir, "*.sock")); err != nil {
 			return err
 		}
 	}

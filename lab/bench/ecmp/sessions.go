@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/lab/cluster"
 )
@@ -14,7 +15,7 @@ import (
 func (s *system) peers(ctx context.Context) (all [][]advertise.Peer, err error) {
 	for _, name := range s.Reflectors() {
 		ctx, cancel := context.WithTimeout(ctx, cluster.StartLimit)
-		st, err := status.Fetch(ctx, status.Socket(name))
+		st, err := status.Fetch(ctx, socket.Default(name))
 		cancel()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/core/plan"
@@ -163,7 +164,7 @@ func (w *eventful) ofService(t *testing.T) {
 func (w *eventful) ofReflector(t *testing.T) {
 	t.Helper()
 	var all []event.Event
-	w.Look(t, &all, "get", "events", "--type", string(event.PeerEstablished), "--socket", status.Socket(status.RoleReflector))
+	w.Look(t, &all, "get", "events", "--type", string(event.PeerEstablished), "--socket", socket.Default(status.RoleReflector))
 	if !slices.ContainsFunc(all, func(e event.Event) bool { return e.Object.Name == w.balancer.Addr.String() }) {
 		t.Errorf("the reflector's events lack the session with %s: %+v", w.balancer.Addr, all)
 	}

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
@@ -30,7 +31,7 @@ func ready(t *testing.T, w *fixture.World, socket string, code int, words ...str
 func TestReady(t *testing.T) {
 	w := fixture.New(t, topology.Options{Services: make([]topology.ServiceOptions, 1), Nodes: 1}, 1)
 	w.HandIn(t, fixture.Spec{Name: "tunnel", Host: 1})
-	for _, socket := range []string{status.Socket(status.RoleRouter), status.Socket(status.RoleReflector), cluster.Socket(w.Nodes[0].Name)} {
+	for _, socket := range []string{socket.Default(status.RoleRouter), socket.Default(status.RoleReflector), cluster.Socket(w.Nodes[0].Name)} {
 		ready(t, w, socket, 0, "ready")
 	}
 	reflector := w.Process(topology.Reflector)

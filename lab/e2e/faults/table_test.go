@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
 	"github.com/fairlead/fairlead/lab/topology"
@@ -99,7 +99,7 @@ var faults = []fault{
 		restarted("--password-file", file)(t, w)
 	}, unset: restarted(), look: []string{"get peers"}, cause: "the TCP MD5 passwords differ"},
 	{name: "a peer has a password", set: func(t *testing.T, w *world) { restarted("--password-file", filepath.Join(w.dir, "password"))(t, w) }, unset: restarted(),
-		host: func(*world) string { return topology.Reflector }, socket: func(*world) string { return status.Socket(topology.Reflector) },
+		host: func(*world) string { return topology.Reflector }, socket: func(*world) string { return socket.Default(topology.Reflector) },
 		look: []string{"status"}, cause: "reflector", found: "a BGP peer has a password, and this side none"},
 	{name: "BFD on one side only", set: restarted("--bfd=true"), unset: restarted(), look: []string{"get peers"}, cause: "down", found: "BFD is down"},
 	{name: "disk full", set: func(t *testing.T, w *world) {

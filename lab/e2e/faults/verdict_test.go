@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/agent/selection"
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
@@ -23,7 +24,7 @@ func TestVerdict(t *testing.T) {
 	w := fixture.New(t, topology.Options{Services: make([]topology.ServiceOptions, 1), Nodes: 3}, 2)
 	s := fixture.Spec{Name: "web", Host: 1, Annotations: []string{"health-check: none"}}
 	w.HandIn(t, s)
-	sockets := []string{status.Socket(status.RoleRouter), status.Socket(status.RoleReflector)}
+	sockets := []string{socket.Default(status.RoleRouter), socket.Default(status.RoleReflector)}
 	for range 3 {
 		sockets = append(sockets, cluster.Socket(w.NewBalancer(t, web).Name))
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
@@ -19,7 +20,7 @@ func (p *pods) everyRoleReports(t *testing.T) {
 	hops := p.NextHops(web)
 	for _, role := range []string{status.RoleRouter, status.RoleReflector} {
 		var routes []status.Route
-		p.Look(t, &routes, "get", "routes", "--socket", status.Socket(role))
+		p.Look(t, &routes, "get", "routes", "--socket", socket.Default(role))
 		var received []string
 		for _, r := range routes {
 			if r.Prefix == prefix && r.Advertised {
@@ -31,7 +32,7 @@ func (p *pods) everyRoleReports(t *testing.T) {
 			t.Errorf("%s: next hops %v, want %v", role, received, hops)
 		}
 	}
-	table, stderr, code := p.Fairlead(t, "", "get", "routes", "--socket", status.Socket(status.RoleRouter))
+	table, stderr, code := p.Fairlead(t, "", "get", "routes", "--socket", socket.Default(status.RoleRouter))
 	if code != 0 || !strings.Contains(table, fmt.Sprintf("%s nhid ", prefix)) || !strings.Contains(table, "\tnexthop via "+hops[0]+" dev ") {
 		t.Errorf("the router's table: %s%s", table, stderr)
 	}

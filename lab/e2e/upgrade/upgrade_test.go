@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
@@ -216,7 +217,7 @@ func (d *deployment) againRouter(t *testing.T, how syscall.Signal) {
 	if err := d.StartRouter(); err != nil {
 		t.Fatal(err)
 	}
-	d.peersUp(t, status.Socket("router"), 2)
+	d.peersUp(t, socket.Default("router"), 2)
 	d.routesStand(t)
 }
 
@@ -225,8 +226,8 @@ func (d *deployment) againReflector(t *testing.T, name string, how syscall.Signa
 	if err := d.StartReflector(name); err != nil {
 		t.Fatal(err)
 	}
-	d.peersUp(t, status.Socket(name), 5)
-	d.peersUp(t, status.Socket("router"), 2)
+	d.peersUp(t, socket.Default(name), 5)
+	d.peersUp(t, socket.Default("router"), 2)
 	d.routesStand(t)
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/fairlead/fairlead/agent/config"
 	"github.com/fairlead/fairlead/agent/metrics"
 	"github.com/fairlead/fairlead/agent/selection"
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/daemon"
 	"github.com/fairlead/fairlead/core/desired"
@@ -215,7 +216,7 @@ func (a *agent) openBalancer(loop *reconciler.Config) error {
 
 // listen creates the sockets of the status API and for monitoring systems.
 func (a *agent) listen() (err error) {
-	if a.socket, err = status.Listen(a.config.Socket); err != nil {
+	if a.socket, err = socket.Listen(a.config.Socket); err != nil {
 		return err
 	}
 	a.monitor, err = daemon.ListenMonitor(a.config.Monitoring)

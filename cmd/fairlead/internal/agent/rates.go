@@ -5,12 +5,12 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/agent/rates"
-	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/agent/socket"
 )
 
 // ratesEndpoint serves rates of what the agent forwards.
-func (a *agent) ratesEndpoint() status.Endpoint {
-	return status.Endpoint{Pattern: "GET " + rates.Path, Handler: rates.New(rates.Config{Status: a.statusSource, Dropped: a.dropped})}
+func (a *agent) ratesEndpoint() socket.Endpoint {
+	return socket.Endpoint{Pattern: "GET " + rates.Path, Handler: rates.New(rates.Config{Status: a.statusSource, Dropped: a.dropped})}
 }
 
 // dropped returns how many packets every part of the agent has dropped.

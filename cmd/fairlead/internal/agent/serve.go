@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/api"
 	"github.com/fairlead/fairlead/core/service"
@@ -21,18 +22,18 @@ import (
 const maxRequest = 1 << 20
 
 // endpoints returns the handlers of this agent's roles.
-func (a *agent) endpoints() []status.Endpoint {
-	all := []status.Endpoint{status.ReadyEndpoint(a.ready), {Pattern: "GET " + api.FlowsPath, Handler: answer(a.answerFlows)},
+func (a *agent) endpoints() []socket.Endpoint {
+	all := []socket.Endpoint{status.ReadyEndpoint(a.ready), {Pattern: "GET " + api.FlowsPath, Handler: answer(a.answerFlows)},
 		{Pattern: "POST " + api.DrainPath, Handler: answer(a.answerDrain)}, {Pattern: "POST " + api.DiffPath, Handler: answer(a.answerDiff)},
 		a.events.Endpoint(), a.ratesEndpoint()}
 	if a.xdp == nil {
 		return all
 	}
 	return append(all,
-		status.Endpoint{Pattern: "POST " + api.TracePath, Handler: answer(a.answerTrace)},
-		status.Endpoint{Pattern: "GET " + api.DropsPath, Handler: answer(a.answerDrops)},
-		status.Endpoint{Pattern: "GET " + api.EventsPath, Handler: answer(a.answerEvents)},
-		status.Endpoint{Pattern: "GET " + api.CapturePath, Handler: answer(a.answerCapture)},
+		socket.Endpoint{Pattern: "POST " + api.TracePath, Handler: answer(a.answerTrace)},
+		socket.Endpoint{Pattern: "GET " + api.DropsPath, Handler: answer(a.answerDrops)},
+		socket.Endpoint{Pattern: "GET " + api.EventsPath, Handler: answer(a.answerEvents)},
+		socket.Endpoint{Pattern: "GET " + api.CapturePath, Handler: answer(a.answerCapture)},
 	)
 }
 

@@ -194,7 +194,7 @@ func (w *importWriter) write(cmd *cobra.Command) func(*importer.Result, error) e
 			return err
 		}
 		if w.into != "" {
-			err = writeManifests(w.into, r)
+			err = WriteManifests(w.into, r)
 		} else {
 			_, err = out.Write(r.YAML())
 		}
@@ -221,9 +221,9 @@ func printLosses(out io.Writer, r *importer.Result) {
 	fmt.Fprintf(out, "Services: %d; %swithout counterpart: %d\n", len(r.Manifests), others, len(lines))
 }
 
-// writeManifests writes each Service, and each other object, to a separate file, or
+// WriteManifests writes each Service, and each other object, to a separate file, or
 // nothing if one of the files exists.
-func writeManifests(dir string, r *importer.Result) error {
+func WriteManifests(dir string, r *importer.Result) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

@@ -12,20 +12,21 @@ import (
 	"github.com/fairlead/fairlead/advertise/bgp"
 	"github.com/fairlead/fairlead/agent/config"
 	"github.com/fairlead/fairlead/agent/metrics"
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/internal/privilege/held"
 )
 
 // ServeStatus serves the status on a unix socket and, if enabled, to monitoring systems,
 // until ctx is canceled.
-func ServeStatus(ctx context.Context, socket string, c config.Monitoring, get func() status.Status, more ...status.Endpoint) error {
+func ServeStatus(ctx context.Context, path string, c config.Monitoring, get func() status.Status, more ...socket.Endpoint) error {
 	m, err := ListenMonitor(c)
 	if err != nil {
 		return err
 	}
 	return Together(ctx,
 		func(ctx context.Context) error { return m.Serve(ctx, metrics.Handler(get, metrics.Options{}), nil) },
-		func(ctx context.Context) error { return status.Serve(ctx, socket, get, more...) })
+		func(ctx context.Context) error { return status.Serve(ctx, path, get, more...) })
 }
 
 // Lacks logs the capabilities that these roles need and the process lacks, and returns

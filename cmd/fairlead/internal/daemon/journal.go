@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/agent/journal"
-	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/internal/statedir"
 	"github.com/fairlead/fairlead/internal/version"
@@ -48,8 +48,8 @@ func (j *Journal) Problem() error {
 }
 
 // Endpoint serves the journal.
-func (j *Journal) Endpoint() status.Endpoint {
-	return status.Endpoint{Pattern: "GET " + journal.Path, Handler: j.Journal}
+func (j *Journal) Endpoint() socket.Endpoint {
+	return socket.Endpoint{Pattern: "GET " + journal.Path, Handler: j.Journal}
 }
 
 // Close ends the journal of a daemon that stops.

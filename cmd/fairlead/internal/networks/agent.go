@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/fairlead/fairlead/agent/config"
-	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/daemon"
 	"github.com/fairlead/fairlead/internal/privilege"
 	"github.com/fairlead/fairlead/internal/privilege/held"
@@ -36,7 +36,7 @@ func RunAgent(ctx context.Context, c config.VDNNode) (err error) {
 	if err != nil {
 		return err
 	}
-	l, err := status.Listen(r.Socket)
+	l, err := socket.Listen(r.Socket)
 	if err != nil {
 		return errors.Join(err, e.Close())
 	}

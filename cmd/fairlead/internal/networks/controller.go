@@ -12,7 +12,7 @@ import (
 	"net"
 
 	"github.com/fairlead/fairlead/agent/config"
-	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/daemon"
 	source "github.com/fairlead/fairlead/source/kube"
 	"github.com/fairlead/fairlead/vdn/audit"
@@ -135,7 +135,7 @@ func federate(r *config.ResolvedVDN, s *server.Server) (serve, query func(contex
 
 func listen(r *config.ResolvedVDN) (l net.Listener, err error) {
 	if r.Socket != "" {
-		l, err = status.Listen(r.Socket)
+		l, err = socket.Listen(r.Socket)
 	} else {
 		l, err = net.Listen("tcp", r.Listen)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/ui"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/query"
 	"github.com/fairlead/fairlead/vdn/client"
@@ -41,7 +41,7 @@ requests for such names, unless --listen says otherwise.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return u.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&u.agents, "agents", nil, "`ADDRESSES` of agents (default: the sockets in "+status.SocketDir+")")
+	f.StringSliceVar(&u.agents, "agents", nil, "`ADDRESSES` of agents (default: the sockets in "+socket.Dir+")")
 	f.StringVar(&u.networks.URL, "vdn-controller", "", "`URL` of the controllers of virtual networks, separated by commas (default: none)")
 	f.StringVar(&u.networks.TokenFile, "vdn-token-file", "", "`FILE` with the token of the controller")
 	f.StringVar(&u.networks.CAFile, "vdn-ca-file", "", "`FILE` with the controller's CA (PEM; default: the system's)")
@@ -58,12 +58,12 @@ type command struct {
 func (u *command) run(cmd *cobra.Command) (err error) {
 	addresses := u.agents
 	if len(addresses) == 0 {
-		if addresses, err = filepath.Glob(filepath.Join(status.SocketDir, "*.sock")); err != nil {
+		if addresses, err = filepath.Glob(filepath.Join(socket.Dir, "*.sock")); err != nil {
 			return err
 		}
 	}
 	if len(addresses) == 0 {
-		return fmt.Errorf("no agent has a socket in %s: pass --agents if they answer elsewhere", status.SocketDir)
+		return fmt.Errorf("no agent has a socket in %s: pass --agents if they answer elsewhere", socket.Dir)
 	}
 	if u.options.Agents, err = ui.Agents(addresses); err != nil {
 		return fmt.Errorf("--agents: %w", err)
@@ -85,11 +85,12 @@ func (u *command) run(cmd *cobra.Command) (err error) {
 func NewConnect() *cobra.Command {
 	var q query.Query
 	cmd := &cobra.Command{
-		Use:    "connect",
-		Short:  "Connect standard input and output to the agent's socket",
-		Long:   `Connect standard input and output to the agent's socket, as kubectl fairlead ui does.`,
-		Hidden: true,
-		Args:   cobra.NoArgs,
+		Use:     "connect",
+		Short:   "Connect standard input and output to the agent's socket",
+		Long:    `Connect standard input and output to the agent's socket, as kubectl fairlead ui does.`,
+		Example: `  fairlead connect --socket /run/fairlead/agent.sock`,
+		Hidden:  true,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			socket, err := q.SocketPath(cmd.Context())
 			if err != nil {

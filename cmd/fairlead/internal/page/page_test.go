@@ -9,15 +9,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/status"
 )
 
 // TestConnect asks an agent through the command, twice on one connection.
 func TestConnect(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "agent.sock")
+	path := filepath.Join(t.TempDir(), "agent.sock")
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	l, err := status.Listen(socket)
+	l, err := socket.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +28,7 @@ func TestConnect(t *testing.T) {
 	in, request := io.Pipe()
 	answer, out := io.Pipe()
 	cmd := NewConnect()
-	cmd.SetArgs([]string{"--socket", socket})
+	cmd.SetArgs([]string{"--socket", path})
 	cmd.SetIn(in)
 	cmd.SetOut(out)
 	ended := make(chan error, 1)

@@ -8,20 +8,20 @@ import (
 	"io"
 	"net/url"
 
-	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/internal/limit"
 )
 
 // Do sends a request and returns the body of the response.
 func (q *Query) Do(ctx context.Context, method, path string, params url.Values, body io.Reader) (io.ReadCloser, error) {
-	socket, err := q.SocketPath(ctx)
+	at, err := q.SocketPath(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if len(params) > 0 {
 		path += "?" + params.Encode()
 	}
-	return status.Ask(ctx, socket, method, path, body)
+	return socket.Ask(ctx, at, method, path, body)
 }
 
 // DoJSON sends a request and decodes the response, one JSON value.

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fairlead/fairlead/agent/selection"
+	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/cmd/internal/cli"
 )
@@ -68,8 +69,8 @@ func (q *Query) NamespaceFlag(cmd *cobra.Command) {
 }
 
 // SocketFlag adds the flag that names the agent's socket.
-func SocketFlag(f *pflag.FlagSet, socket *string) {
-	f.StringVar(socket, "socket", "", "`FILE` of the agent's socket (default: the only one in "+status.SocketDir+")")
+func SocketFlag(f *pflag.FlagSet, path *string) {
+	f.StringVar(path, "socket", "", "`FILE` of the agent's socket (default: the only one in "+socket.Dir+")")
 }
 
 // Show queries the agent and prints the view, once or until it is interrupted.
@@ -146,7 +147,7 @@ func (q *Query) SocketPath(ctx context.Context) (string, error) {
 	if q.Socket != "" {
 		return q.Socket, nil
 	}
-	return status.Find(ctx, status.SocketDir)
+	return status.Find(ctx, socket.Dir)
 }
 
 // separator parts two views. A terminal is cleared between tables; otherwise views
