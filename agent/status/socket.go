@@ -128,4 +128,3 @@ func FetchOnly(ctx context.Context, path string, only selection.Selection) (Stat
 	err = socket.Decode(resp.Body, path, limit.Answer, &s)
 	return s, err
 }
-
