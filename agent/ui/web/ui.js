@@ -32,29 +32,29 @@ async function request(path, options = {}) {
   return answer.json()
 }
 
-// poll queries all agents once, and sets the time of the next poll. A poll that a newer one
-// has replaced is not shown.
+// poll queries all agents once, and sets the time of the next poll. It ends the one before.
 async function poll() {
   clearTimeout(timer)
+  polling?.abort()
   if (document.hidden || paused) return
-  const asked = queries(), names = Object.keys(asked), self = polling = {}
+  const asked = queries(), names = Object.keys(asked), self = polling = new AbortController()
   const params = new URLSearchParams(names.map(n => ['rates', asked[n]]))
   for (const [name, time] of model.since) params.append('since.' + name, time)
   let pause = 2
   try {
-    const snapshot = await request('api/agents?' + params)
-    if (polling !== self) return
+    const snapshot = await request('api/agents?' + params, { signal: AbortSignal.any([self.signal, AbortSignal.timeout(20000)]) })
+    if (self.signal.aborted) return
     pause = snapshot.pause
     views.take(snapshot, names, historyMinutes)
     $('trouble').hidden = true
     if (snapshot.networks) document.querySelector('[aria-controls=networks]').hidden = false
     await show()
   } catch (e) {
-    if (polling !== self) return
+    if (self.signal.aborted) return
     $('trouble').textContent = 'This page is not up to date: ' + e.message
     $('trouble').hidden = false
   }
-  if (polling === self) timer = setTimeout(poll, pause * 1000)
+  if (!self.signal.aborted) timer = setTimeout(poll, pause * 1000)
 }
 
 async function show() {
