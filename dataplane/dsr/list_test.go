@@ -122,6 +122,22 @@ func TestServersLinger(t *testing.T) {
 	})
 }
 
+// TestBackendsReturn: a backend that is added again, long after it left, is served at once.
+func TestBackendsReturn(t *testing.T) {
+	families(t, func(t *testing.T, v, p, _, _ netip.AddrPort) {
+		n := newNode(t)
+		back, other := entry(service.Tunnel, v, p, service.TCP), entry(service.Tunnel, netip.AddrPortFrom(v.Addr(), 81), p, service.TCP)
+		n.setOnly(t, back, other)
+		n.setOnly(t, other)
+		n.agent.cfg.Linger = -time.Hour
+		n.setOnly(t, back, other)
+		state, err := n.agent.State()
+		if err != nil || len(state.Entries) != 2 {
+			t.Errorf("it serves %v, %v; want 2 entries", state.Entries, err)
+		}
+	})
+}
+
 // TestServersOfAPredecessor: an agent takes over from one that did not write the backends
 // of other nodes. Until the first Set any listed one is accepted.
 func TestServersOfAPredecessor(t *testing.T) {

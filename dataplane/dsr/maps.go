@@ -200,12 +200,14 @@ func (h *Agent) forgetRows() error {
 	return h.obj.RowsGeneration.Set(h.generation)
 }
 
-// sweep deletes rows that left long ago and whose flows have been silent since.
-func (h *Agent) sweep(programmed rows) error {
+// sweep deletes rows that left long ago, have not come back, and whose flows have been
+// silent since.
+func (h *Agent) sweep(programmed, wanted rows) error {
 	before := uint64(max(0, clock.Now()-h.cfg.Linger))
 	old := maps.Clone(programmed)
-	maps.DeleteFunc(old, func(_ dsrLocalVipKey, row dsrLocalVip) bool {
-		return row.Left == 0 || row.Left > before
+	maps.DeleteFunc(old, func(key dsrLocalVipKey, row dsrLocalVip) bool {
+		_, back := wanted[key]
+		return back || row.Left == 0 || row.Left > before
 	})
 	if len(old) == 0 {
 		return nil

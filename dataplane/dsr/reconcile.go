@@ -33,7 +33,7 @@ func (h *Agent) reconcile() error {
 	if err := h.serveDR(wanted, programmed); err != nil {
 		return err
 	}
-	return errors.Join(failed, h.setNextServers(h.desired.nextServers(wanted)), h.change(programmed, wanted), h.hook.Keep(at), h.sweep(programmed))
+	return errors.Join(failed, h.setNextServers(h.desired.nextServers(wanted)), h.change(programmed, wanted), h.hook.Keep(at), h.sweep(programmed, wanted))
 }
 
 // wanted are the rows of the local backends.
