@@ -63,7 +63,7 @@ var walls = []Wall{
 	{Ban{"github.com/osrg/gobgp/v4/api", "it brings gRPC: see docs/decisions/0041"}, nil},
 	{Ban{"github.com/cilium/ebpf/...", "only what loads programs and writes maps knows BPF"},
 		[]string{"dataplane/xdp", "dataplane/dsr", "dataplane/proxy", "dataplane/cleanup",
-			"internal/tc", "dataplane/internal/counter", "dataplane/auth", "internal/bpfload", "internal/bpfmap", "internal/features", "agent/doctor/gather", "agent/sysdump/gather", "vdn/enforce/kernel", "dataplane/internal/walk", "lab/testnet", "lab/bench/xdpbench", "lab/bench/peers", "lab/bench/proxybench", "lab/testkit/refuse", "lab/testkit/bpfstack", "lab/testkit/packetfuzz"}},
+			"internal/tc", "dataplane/internal/counter", "dataplane/auth", "internal/bpfload", "internal/bpfmap", "internal/features", "agent/doctor/gather", "agent/sysdump/gather", "vdn/enforce/kernel", "dataplane/internal/walk", "lab/testnet", "lab/e2e/hierarchy", "lab/bench/xdpbench", "lab/bench/peers", "lab/bench/proxybench", "lab/testkit/refuse", "lab/testkit/bpfstack", "lab/testkit/packetfuzz"}},
 	{Ban{"github.com/vishvananda/...", "netlink is for those who change a kernel's state"},
 		[]string{"router", "dataplane", "advertise/l2", "vdn/cni", "lab", "vdn/node", "vdn/enforce", "internal/netlist", "internal/tc", "internal/features", "agent/doctor/gather", "agent/sysdump/gather", "lab/testkit"}},
 	{Ban{"k8s.io/client-go/...", "the API server is for the source and the controller"}, []string{"internal/kubeclient", "source/kube", "controller", "agent/kubectl", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
