@@ -104,6 +104,9 @@ func annotations(t *testing.T, w *world) {
 	}
 	accepted := 0
 	for _, name := range object.Annotations() {
+		if name == object.AnnotationAddressPool { // agents ignore it
+			continue
+		}
 		for _, value := range annotationValues {
 			s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "tried", Namespace: "default", Annotations: map[string]string{name: value}}}
 			if strings.HasPrefix(name, object.AnnotationHealthCheck+"-") {

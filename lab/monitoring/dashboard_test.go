@@ -3,6 +3,8 @@ package monitoring
 import (
 	"encoding/json"
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -57,6 +59,17 @@ func TestDashboardExpressions(t *testing.T) {
 		t.Errorf("the dashboard has only %d expressions", n)
 	}
 	if out, err := promtool.Run(t, rules.String(), "check", "rules"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestDashboardSchema checks the dashboard against Grafana's own schema.
+func TestDashboardSchema(t *testing.T) {
+	file, err := filepath.Abs(files + "dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("go", "-C", "../../tools/grafana", "run", ".", file).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -40,8 +40,8 @@ const (
 const celPool = `v.split(',').all(p, p.trim().matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$'))`
 
 // admissible has for each annotation what an API server can check of it, and in words what
-// it wants. It accepts all that setters and Service.Validate accept: they have the last
-// word, and also check what depends on other fields.
+// it wants. It accepts all that setters and Service.Validate accept, which also check what
+// depends on other fields.
 var admissible = map[string]struct{ valid, want string }{
 	AnnotationForwardingMode:                oneOf(service.Methods),
 	AnnotationEncapsulation:                 oneOf(service.Encapsulations),
