@@ -1,4 +1,4 @@
-// Package sysdump is what a node, or a cluster, hands over to whoever looks for a fault: an
+// Package sysdump is what a node, or a cluster, hands over to someone who looks for a fault: an
 // archive of limited size without secrets, and on top of it a summary that names findings with
 // their causes and fixes. It derives findings from what was collected (agent/sysdump/gather),
 // and collects nothing itself. Tests need no agent.

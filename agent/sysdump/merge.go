@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/agent/verdict"
 )
 
-// Part is the dump of one node, or why there is none.
+// Part is the dump of one node, or why it is missing.
 type Part struct {
 	Name string
 	Dump io.Reader

@@ -139,8 +139,11 @@ func (f *findings) chains(all []explain.Chain) {
 	}
 }
 
+// maxProblems limits how many problems of a daemon become findings; status.json has all.
+const maxProblems = 1000
+
 func (f *findings) problems(s status.Status) {
-	for _, p := range s.Problems {
+	for _, p := range s.Problems[:min(len(s.Problems), maxProblems)] {
 		if f.mentions(p.Message) {
 			continue
 		}

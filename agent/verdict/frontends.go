@@ -63,6 +63,9 @@ func (c *comparison) frontend(key string, at []map[string]frontendOf) {
 	differs := false
 	odd(nodes, func(a Answer) string { return presence(of, a) }, func(a Answer, has, others string) {
 		differs = true
+		if slices.ContainsFunc(nodes, func(a Answer) bool { return slices.ContainsFunc(of[a.Name].Backends, a.probes) }) {
+			return
+		}
 		c.add(Disagreement{Kind: Frontend, Node: a.Name, Object: key, Has: has, Others: others, Cause: absence(a, of, key), Fix: "fairlead explain service on the node"})
 	})
 	nodes = slices.DeleteFunc(nodes, func(a Answer) bool { return !of[a.Name].State.Programmed() })
@@ -139,7 +142,7 @@ func (c *comparison) backends(key string, nodes []Answer, of map[string]frontend
 	for _, address := range slices.Compact(addresses) {
 		odd(nodes, func(a Answer) string { return use(at[a.Name], address) }, func(a Answer, has, others string) {
 			differs = true
-			if probing(nodes, at, address) {
+			if slices.ContainsFunc(nodes, func(a Answer) bool { return a.probes(at[a.Name][address]) }) {
 				return
 			}
 			cause := illness(nodes, at, address)
@@ -153,27 +156,23 @@ func (c *comparison) backends(key string, nodes []Answer, of map[string]frontend
 	return differs
 }
 
-// use is how a load balancer uses a backend.
+// use is how a load balancer uses a backend for new flows. Whether it keeps earlier ones depends
+// on whether it ever had any.
 func use(of map[string]status.Backend, address string) string {
 	b, known := of[address]
 	switch {
 	case !known:
 		return "unknown"
-	case !b.InService:
-		return "not in service"
-	case b.Draining:
-		return "draining"
+	case !b.InService, b.ProgrammedWeight == 0:
+		return "no new flows"
 	}
 	return fmt.Sprintf("weight %d", b.ProgrammedWeight)
 }
 
-// probing reports whether a backend's health changed so recently that not all load balancers
-// may have noticed.
-func probing(nodes []Answer, at map[string]map[string]status.Backend, address string) bool {
-	return slices.ContainsFunc(nodes, func(a Answer) bool {
-		b := at[a.Name][address]
-		return !b.Since.IsZero() && a.Time.Sub(b.Since) < settling
-	})
+// probes reports whether a backend's health changed so recently that other load balancers may
+// not have noticed.
+func (a Answer) probes(b status.Backend) bool {
+	return !b.Since.IsZero() && a.Time.Sub(b.Since) < settling
 }
 
 // illness says which load balancers consider a backend unhealthy.

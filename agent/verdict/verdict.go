@@ -56,8 +56,8 @@ type Disagreement struct {
 	Fix   string `json:"fix,omitempty"`
 }
 
-// String returns "lb2: backend 172.16.1.10:8080 of TCP 10.1.1.1:80 is out of service, others: in
-// service; it is down: connection refused".
+// String returns "lb2: backend 172.16.1.10:8080 of TCP 10.1.1.1:80: no new flows, others:
+// weight 1; lb2 considers it down: connection refused".
 func (d Disagreement) String() string {
 	words := d.Node + ": " + strings.TrimSpace(string(d.Kind)+" "+d.Object)
 	if d.More > 0 {

@@ -79,10 +79,21 @@ func TestOf(t *testing.T) {
 			b := &frontend(&all[2]).Backends[0]
 			b.Health, b.LastError, b.InService = "down", "refused", false
 			frontend(&all[2]).Table = "251-b"
-		}, []string{"lb3: backend 172.16.1.10:8080 of TCP 10.1.1.1:80: not in service, others: weight 1; lb3 considers it down: refused"}},
+		}, []string{"lb3: backend 172.16.1.10:8080 of TCP 10.1.1.1:80: no new flows, others: weight 1; lb3 considers it down: refused"}},
 		"a backend just failed": {func(all []Answer) {
 			b := &frontend(&all[2]).Backends[0]
 			b.Health, b.InService, b.Since = "down", false, noon.Add(-time.Second)
+		}, nil},
+		"a backend just failed, and it was the last one": {func(all []Answer) {
+			f := frontend(&all[2])
+			f.State, f.Backends[0].Since = plan.NoHealthyBackend, noon.Add(-time.Second)
+		}, nil},
+		"one drains what another never had": {func(all []Answer) {
+			for i := range all[:3] {
+				b := &frontend(&all[i]).Backends[0]
+				b.Health, b.ProgrammedWeight, b.Draining = "down", 0, i == 0
+				b.InService = i != 1
+			}
 		}, nil},
 		"another weight":         {func(all []Answer) { frontend(&all[0]).Backends[1].ProgrammedWeight = 3 }, []string{"weight 3, others: weight 1; its manifest is another version"}},
 		"a backend is unknown":   {func(all []Answer) { frontend(&all[0]).Backends = frontend(&all[0]).Backends[:1] }, []string{"172.16.2.10:8080 of TCP 10.1.1.1:80: unknown, others: weight 1"}},

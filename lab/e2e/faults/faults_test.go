@@ -1,6 +1,7 @@
 package faults_test
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -72,7 +73,14 @@ func newWorld(t *testing.T) *world {
 // TestFaults sets up one fault after the other.
 func TestFaults(t *testing.T) {
 	w := newWorld(t)
+	fine := w.dump(t, w.balancer.Name, cluster.Socket(w.balancer.Name))
+	if !strings.Contains(fine, "findings: 0 broken") {
+		t.Errorf("without a fault:\n%s", fine)
+	}
 	for _, f := range faults {
+		if strings.Contains(fine, f.inSummary()) {
+			t.Errorf("%s is found without it:\n%s", f.name, fine)
+		}
 		t.Run(f.name, func(t *testing.T) {
 			began := time.Now()
 			f.set(t, w)
@@ -99,6 +107,8 @@ func (w *world) at(f fault) (host, socket string) {
 	return host, socket
 }
 
+func (f fault) inSummary() string { return cmp.Or(f.found, f.cause) }
+
 // find follows a fault to its cause, and finds it in a sysdump.
 func (w *world) find(t *testing.T, f fault) {
 	t.Helper()
@@ -117,10 +127,7 @@ func (w *world) find(t *testing.T, f fault) {
 		}
 		return nil
 	})
-	found := f.found
-	if found == "" {
-		found = f.cause
-	}
+	found := f.inSummary()
 	testkit.Eventually(t, fixture.Within, func() error {
 		summary := w.dump(t, host, socket)
 		if !strings.Contains(summary, found) {

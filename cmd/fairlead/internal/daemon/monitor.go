@@ -55,6 +55,7 @@ func (m Monitor) Serve(ctx context.Context, metrics http.Handler, ready func() e
 			return httpserver.Until(ctx, &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}, l)
 		})
 	}
+	group.Go(func() error { <-ctx.Done(); return nil }) // also without a socket
 	return group.Wait()
 }
 

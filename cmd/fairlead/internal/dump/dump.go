@@ -42,7 +42,7 @@ programs and maps. Passwords, tokens and keys are removed; addresses and names a
 
 On top of the archive, and on standard output, is a summary: findings by severity,
 each with its likely cause and a fix. Counters are observed for a moment, so that the
-summary tells current drops from those of the past.
+summary distinguishes current drops from earlier ones.
 
 With ARCHIVEs of several machines, write one archive of all, with one summary and the
 verdict whether they agree. kubectl fairlead sysdump does that for a cluster.`,
