@@ -22,7 +22,7 @@ type backendKey struct {
 // meter compares the last two readings of counters. They share one map, because a lookup
 // costs more than everything else.
 type meter[K comparable] struct {
-	// before and after are the times of the readings, zero if there is none.
+	// before and after are the times of the readings, zero without one.
 	before, after time.Time
 	at            map[K]int
 	pairs         []pair

@@ -26,8 +26,9 @@ const (
 	// many of the time until the next reading. That leaves a fifth of 2 % for what is not
 	// measured: HTTP and garbage collection.
 	share = 64
-	// idle is how long nobody has asked when the readings are released.
-	idle = time.Minute
+	// idle is how long after the last query the readings are released: later than the next
+	// query of any viewer.
+	idle = 5 * MaxInterval
 	// lapse is how much later than due a reading may be to be compared with the last one.
 	lapse = 5 * time.Second
 )
@@ -41,7 +42,7 @@ type Config struct {
 	Dropped func() (map[Cause]uint64, error)
 }
 
-// Sampler reads counters when it is asked, at most once per interval for everybody, and
+// Sampler reads counters when it is queried, at most once per interval for everybody, and
 // compares them with the last reading. It does nothing in between.
 type Sampler struct {
 	Config

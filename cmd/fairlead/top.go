@@ -63,8 +63,11 @@ reads its counters only while somebody looks, and uses at most 2% of a core.`,
 	return cmd
 }
 
-func (v *liveView) run(cmd *cobra.Command, _ []string) error {
+func (v *liveView) run(cmd *cobra.Command, _ []string) (err error) {
 	ctx, out, q := cmd.Context(), cmd.OutOrStdout(), v.rates
+	if v.Socket, err = v.SocketPath(ctx); err != nil { // found once, not for every query
+		return err
+	}
 	m, fetch := top.New(top.Tab(q.View), q.Sort, q.Filter, q.Interval), top.FromAgent(&v.Query)
 	if v.once {
 		r, err := top.Once(ctx, m, q.Limit, fetch)

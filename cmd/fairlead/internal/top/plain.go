@@ -16,7 +16,7 @@ func Once(ctx context.Context, m *Model, limit int, fetch Fetch) (rates.Report, 
 	w.Query.Limit, w.Status, w.Events = limit, false, false
 	for {
 		s := fetch(ctx, w)
-		if s.Err != nil || s.Report.Seconds > 0 || !sleep.For(ctx, m.pause(s)) {
+		if s.Err != nil || s.Report.Error != "" || s.Report.Seconds > 0 || !sleep.For(ctx, m.pause(s)) {
 			return s.Report, s.Err
 		}
 	}
