@@ -27,7 +27,7 @@ export function take(snapshot, names, minutes) {
     if (dropped.get(reason) || model.drops.has(reason)) push(model.drops, reason, dropped.get(reason) || 0, minutes)
   }
   model.events.sort((a, b) => b.at - a.at || b.id - a.id)
-  model.events.length = Math.min(model.events.length, 4000)
+  for (const e of model.events.splice(4000)) model.known.delete(e.agent + ' ' + e.id)
 }
 
 function push(series, name, value, minutes) {
