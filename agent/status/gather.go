@@ -297,8 +297,7 @@ func (g *gatherer) state(f *plan.Frontend, backends []Backend) (plan.State, stri
 // backend returns a backend of a frontend. held is what the data plane has of it, or nil.
 func (g *gatherer) backend(f *plan.Frontend, b plan.Backend, held *service.Backend, counts dataplane.Counts) Backend {
 	out := Backend{
-		Address: b.Addr, Name: b.Name, Node: b.Node, Weight: b.Weight, Draining: b.Draining(), Health: b.Health.String(), Counts: counts,
-		Quarantine: quarantineOf(b.Quarantine),
+		Address: b.Addr, Name: b.Name, Node: b.Node, Weight: b.Weight, Draining: b.Draining(), Health: b.Health.String(), Counts: counts, Quarantine: b.Quarantine,
 	}
 	wasUp := false
 	if b.Target.Check.Kind == service.CheckNone || g.Probed == nil {

@@ -2,7 +2,6 @@ package status
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/core/problem"
@@ -46,32 +45,6 @@ func (t *table) list(label string, n int, lines []string, more string) {
 		}
 		t.fact("", line)
 	}
-}
-
-// alike is the number of identical problems that are still listed individually.
-const alike = 3
-
-// problemLines formats problems, one per line. Identical problems of many objects share a
-// line.
-func problemLines(problems []problem.Problem) (lines []string) {
-	type says struct{ field, message string }
-	count := map[says]int{}
-	for _, p := range problems {
-		count[says{p.Field, p.Message}]++
-	}
-	for _, p := range problems {
-		switch n := count[says{p.Field, p.Message}]; {
-		case n == 0: // covered by the first line
-		case n <= alike:
-			lines = append(lines, p.String())
-		default:
-			count[says{p.Field, p.Message}] = 0
-			first := strings.TrimSuffix(problem.Problem{Where: p.Where, Object: p.Object}.String(), ": ")
-			same := problem.Problem{Field: p.Field, Message: p.Message}
-			lines = append(lines, fmt.Sprintf("%s and %d more: %s", first, n-1, same))
-		}
-	}
-	return lines
 }
 
 // staleLines formats stale objects, one per line.

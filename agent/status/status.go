@@ -215,7 +215,7 @@ type Backend struct {
 	// ProgrammedWeight is the weight in the data plane.
 	ProgrammedWeight uint32 `json:"programmedWeight"`
 	// Quarantine is present while an operator drains the backend.
-	Quarantine *Quarantine `json:"quarantine,omitempty"`
+	Quarantine *service.Quarantine `json:"quarantine,omitempty"`
 	// Draining means that the backend keeps its flows and gets no new ones. It describes
 	// the programmed state or, if not programmed, the desired state.
 	Draining bool `json:"draining"`

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/router"
 )
@@ -51,7 +52,7 @@ func (v overview) table(t *table) {
 		t.fact("services", number(len(v.Services)))
 		t.fact("frontends", v.frontendStates())
 		t.fact("backends", v.backendHealth())
-		if drained := v.quarantines(); len(drained) > 0 {
+		if drained := v.drainedBackends(); len(drained) > 0 {
 			t.list("drained", len(drained), drained, "fairlead get backends")
 		}
 		if floods := v.synFloods(); len(floods) > 0 {
@@ -79,7 +80,7 @@ func (v overview) table(t *table) {
 	if len(v.Stale) > 0 {
 		t.list("stale", len(v.Stale), staleLines(v.Stale, v.Time), "fairlead status -o json")
 	}
-	t.list("problems", len(v.Problems), problemLines(v.Problems), "fairlead status -o json")
+	t.list("problems", len(v.Problems), problem.Lines(v.Problems), "fairlead status -o json")
 	if len(v.Peers) > 0 {
 		t.line("")
 		v.peers(t, false)
@@ -134,6 +135,17 @@ func (v overview) backendHealth() string {
 		count[word]++
 	}
 	return tally(count)
+}
+
+// drainedBackends lists the backends that operators drain, each once.
+func (v overview) drainedBackends() (all []string) {
+	for _, b := range v.allBackends() {
+		if b.Quarantine != nil {
+			all = append(all, b.Address.String()+" "+b.Quarantine.Why())
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 func (v overview) routeStates() string {
@@ -320,7 +332,7 @@ func (v backends) table(t *table) {
 			if t.wide {
 				row = append(row, fmt.Sprint(b.Counts.Packets), size(b.Counts.Bytes))
 			}
-			row = append(row, b.reason())
+			row = append(row, b.Quarantine.And(b.LastError))
 		}
 		if v.status.DSRAgent != nil {
 			row = append(row, b.Local.words()...)

@@ -165,6 +165,8 @@ type Plan struct {
 	Refusals []Refusal
 	// Targets lists the backends to probe, each once, in no particular order.
 	Targets []health.Target
+	// drains means that operators drain backends, which may exist.
+	drains bool
 }
 
 // Find returns the first frontend with a Key, which has it, or nil.
@@ -200,6 +202,7 @@ func Build(in Input) *Plan {
 	}
 	p.Frontends = make([]Frontend, 0, n)
 	drains := quarantinesOf(in.Quarantines)
+	p.drains = len(drains) > 0
 	for _, s := range in.Services {
 		t := targetsOf(s)
 		for i := range s.Frontends {

@@ -67,6 +67,9 @@ func (f *Frontend) drainingReason() string {
 
 // InQuarantine returns the orders that apply to backends of the plan, with their Services.
 func (p *Plan) InQuarantine() map[service.Quarantine][]string {
+	if !p.drains {
+		return nil
+	}
 	all := map[service.Quarantine][]string{}
 	for i := range p.Frontends {
 		f := &p.Frontends[i]

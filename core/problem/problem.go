@@ -2,6 +2,11 @@
 // rejects input creates the problems; agent/status displays them.
 package problem
 
+import (
+	"fmt"
+	"strings"
+)
+
 // Problem names something in the input that was rejected, and how to fix it.
 type Problem struct {
 	// Object is the object: "Service default/web". It is empty if the input does not even
@@ -31,4 +36,30 @@ func (p Problem) String() string {
 		}
 	}
 	return s + p.Message
+}
+
+// alike is the number of identical problems that are still listed individually.
+const alike = 3
+
+// Lines formats problems, one per line. Identical problems of many objects share a
+// line.
+func Lines(problems []Problem) (lines []string) {
+	type says struct{ field, message string }
+	count := map[says]int{}
+	for _, p := range problems {
+		count[says{p.Field, p.Message}]++
+	}
+	for _, p := range problems {
+		switch n := count[says{p.Field, p.Message}]; {
+		case n == 0: // covered by the first line
+		case n <= alike:
+			lines = append(lines, p.String())
+		default:
+			count[says{p.Field, p.Message}] = 0
+			first := strings.TrimSuffix(Problem{Where: p.Where, Object: p.Object}.String(), ": ")
+			same := Problem{Field: p.Field, Message: p.Message}
+			lines = append(lines, fmt.Sprintf("%s and %d more: %s", first, n-1, same))
+		}
+	}
+	return lines
 }

@@ -10,18 +10,23 @@ import (
 // Quarantine is an operator's order that a backend gets no new flows.
 type Quarantine struct {
 	// Name identifies the order.
-	Name string
-	Addr netip.Addr
-	// Port is the port of the backend; 0 stands for all.
-	Port uint16
-	// Service is the Service in which the backend is drained; zero stands for all.
-	Service ID
-	// Backend is the name that the backend must have; empty: any. A cluster uses the address
-	// of a deleted pod again.
-	Backend string
-	// Reason and By are what the operator said, and who it was.
-	Reason, By string
-	Since      time.Time
+	Name string `json:"name"`
+	// Addr is the address of the backend.
+	Addr netip.Addr `json:"address"`
+	// Port is the port of the backend. If omitted, it is drained on all ports.
+	Port uint16 `json:"port,omitempty"`
+	// Service is the Service in which the backend is drained. If omitted, it is drained in
+	// all.
+	Service ID `json:"service,omitzero"`
+	// Backend is the name that the backend must have, if set: a cluster uses the address of a
+	// deleted pod again.
+	Backend string `json:"backend,omitempty"`
+	// Reason is why it is drained.
+	Reason string `json:"reason,omitempty"`
+	// By is who drained it.
+	By string `json:"by,omitempty"`
+	// Since is when the drain began, if known.
+	Since time.Time `json:"since,omitzero"`
 }
 
 // Covers reports whether q applies to a backend of a Service.
@@ -43,6 +48,17 @@ func (q *Quarantine) Why() string {
 		words += ": " + q.Reason
 	}
 	return words
+}
+
+// And returns Why and another reason; only that one without an order.
+func (q *Quarantine) And(other string) string {
+	switch {
+	case q == nil:
+		return other
+	case other == "":
+		return q.Why()
+	}
+	return q.Why() + "; " + other
 }
 
 // Flags returns the flags of fairlead undrain for q: "172.16.1.10:8080 --service default/web".

@@ -98,6 +98,7 @@ var basic = map[string]string{
 	"string": "string", "bool": "boolean",
 	"int": "integer", "uint8": "integer", "uint16": "integer", "uint32": "integer", "uint64": "integer",
 	"time.Time": "time", "time.Duration": "integer (nanoseconds)",
+	"service.ID": "string",
 	"netip.Addr": "address", "netip.AddrPort": "address and port", "netip.Prefix": "prefix",
 }
 

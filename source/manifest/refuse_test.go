@@ -261,7 +261,7 @@ func TestRefused(t *testing.T) {
 
 		// Unexpected objects.
 		{"kind: Service\n", "kind: Servcie\n", `web.yaml:3: Servcie default/web: kind: kind Servcie is not read here; did you mean "Service"?`},
-		{"kind: Service\n", "", `web.yaml:2: default/web: kind: is missing; want Service, EndpointSlice, Pod, BGPPeer, Advertisement, AddressPool, Secret, List`},
+		{"kind: Service\n", "", `web.yaml:2: default/web: kind: is missing; want Service, EndpointSlice, Pod, BGPPeer, Advertisement, AddressPool, Quarantine, Secret, List`},
 		{"apiVersion: v1\n", "apiVersion: v2\n", `web.yaml:2: Service default/web: apiVersion: Service is read as "v1", got "v2"`},
 		{"discovery.k8s.io/v1\n", "discovery.k8s.io/v1beta1\n", `web.yaml:16: EndpointSlice default/web-1: apiVersion: EndpointSlice is read as "discovery.k8s.io/v1", got "discovery.k8s.io/v1beta1"`},
 		{"  name: web\n", "", `web.yaml:4: Service: metadata.name: is missing; every object has a name`},

@@ -137,7 +137,7 @@ func TestUnusual(t *testing.T) {
 		"empty documents": {"f.yaml", "---\n---\n" + unusual + "---\n...\n", strings.Replace(served, ":1)", ":3)", 1)},
 		"only comments":   {"f.yaml", "# nothing here\n---\n", ""},
 		"strange items": {"f.yaml", list + "- null\n- {}\n- text\n", strings.Replace(alone, ":1)", ":4)", 1) + "! f.yaml:8: want an object with apiVersion and kind, got nothing\n" +
-			"! f.yaml:9: kind: is missing; want Service, EndpointSlice, Pod, BGPPeer, Advertisement, AddressPool, Secret, List\n! f.yaml:10: want an object with apiVersion and kind, got the text \"text\"\n"},
+			"! f.yaml:9: kind: is missing; want Service, EndpointSlice, Pod, BGPPeer, Advertisement, AddressPool, Quarantine, Secret, List\n! f.yaml:10: want an object with apiVersion and kind, got the text \"text\"\n"},
 		"Endpoints": {"f.yaml", strings.SplitAfter(unusual, "---\n")[0] + "apiVersion: v1\nkind: Endpoints\nmetadata: {name: web}\nsubsets: []\n",
 			alone + "! f.yaml:14: Endpoints default/web: kind: kind Endpoints is not read here; want EndpointSlices (discovery.k8s.io/v1)\n"},
 		"a network": {"f.yaml", "apiVersion: fairlead.io/v1alpha1\nkind: VirtualNetwork\nmetadata: {name: a}\n",
