@@ -202,6 +202,10 @@ bench-sim: lab ## measure the simulator, compared with ns-2, and check that both
 	scripts/deps.sh sim
 	bin/fairlead-lab bench sim $(ARGS)
 
+papers: build lab ## reproduce the figures and tables of the five papers, with a verdict each, into out/papers (root; ARGS="--only 000/fig13")
+	scripts/deps.sh guest
+	bin/fairlead-lab papers $(ARGS)
+
 docs: ## build the documentation site into out/site
 	scripts/docs.sh build
 

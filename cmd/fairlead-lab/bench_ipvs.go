@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -10,8 +9,6 @@ import (
 
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/ipvsbench"
-	"github.com/fairlead/fairlead/lab/sandbox"
-	"github.com/fairlead/fairlead/lab/uml"
 )
 
 func newBenchIPVSCommand() *cobra.Command {
@@ -32,7 +29,10 @@ Requires root. Everything runs in namespaces that end with the command.`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runBenchPrograms(cmd, &out, func() (*bench.Report, error) { return benchIPVS(cmd, o) })
+			return runBenchPrograms(cmd, &out, func() (*bench.Report, error) {
+				o.Progress = cmd.ErrOrStderr()
+				return ipvsbench.Run(cmd.Context(), o)
+			})
 		},
 	}
 	cmd.Flags().IntSliceVar(&o.Sizes, "sizes", o.Sizes, "numbers of existing services, ascending")
@@ -40,16 +40,6 @@ Requires root. Everything runs in namespaces that end with the command.`,
 	cmd.Flags().DurationVar(&o.IPTables, "iptables", o.IPTables, "time limit for iptables at a size; larger sizes are skipped")
 	out.flags(cmd)
 	return cmd
-}
-
-// benchIPVS measures on a kernel with IPVS.
-func benchIPVS(cmd *cobra.Command, o ipvsbench.Options) (*bench.Report, error) {
-	o.Progress = cmd.ErrOrStderr()
-	if uml.HasIPVS() {
-		return ipvsbench.Measure(cmd.Context(), o)
-	}
-	return ipvsbench.InGuest(cmd.Context(), "bench", "ipvs", "--output", "json", "--out", sandbox.WorkDir,
-		"--sizes", joined(o.Sizes), "--runs", fmt.Sprint(o.Runs), "--iptables", o.IPTables.String())
 }
 
 // joined formats numbers for a flag.

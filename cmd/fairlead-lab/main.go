@@ -17,6 +17,6 @@ func newRootCommand() *cobra.Command {
 		`Fairlead-lab runs the whole of Fairlead on one machine, in network namespaces with
 real traffic, measures it, and simulates what does not fit on one machine. It is a
 tool for development and evaluation and not part of an installation.`)
-	root.AddCommand(newDemoCommand(), newSimCommand(), newBenchCommand())
+	root.AddCommand(newDemoCommand(), newSimCommand(), newBenchCommand(), newPapersCommand())
 	return root
 }

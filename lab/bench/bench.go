@@ -41,6 +41,8 @@ type Row struct {
 	Min      float64 `json:"min"`
 	Max      float64 `json:"max"`
 	Runs     int     `json:"runs"`
+	// Samples contains the runs behind Measured, in order, if they are still known.
+	Samples []float64 `json:"samples,omitempty"`
 	// Peer names the source of PeerMeasured. Both are absent if no peer's figure is
 	// known.
 	Peer         string   `json:"peer,omitempty"`

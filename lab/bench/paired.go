@@ -107,7 +107,7 @@ func (r Row) NotAbove(goal float64) Row {
 // Plain returns the row of figures that are not compared with a floor.
 func Plain(name, unit string, all ...float64) Row {
 	s := SpreadOf(all)
-	return Row{Case: name, Measured: s.Median, Unit: unit, Min: s.Min, Max: s.Max, Runs: len(all), Raw: &s}
+	return Row{Case: name, Measured: s.Median, Unit: unit, Min: s.Min, Max: s.Max, Runs: len(all), Raw: &s, Samples: all}
 }
 
 // Estimated returns a row with the estimated mean of the figures and its confidence

@@ -91,7 +91,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	r := &runner{Options: o, result: &Result{
 		Version: o.Version, Kernel: version.Release(), Report: o.Report,
-		Services: []Service{}, Events: []Event{}, Leftovers: []string{}, Reasons: []string{},
+		Services: []Service{}, Tables: []string{}, Events: []Event{}, Leftovers: []string{}, Reasons: []string{},
 	}}
 	err := r.run(ctx)
 	if r.cluster != nil {

@@ -30,14 +30,13 @@ const reportCSS = `
 type report struct {
 	*Result
 	Topology             string
-	Tables               []string
 	Rates                []template.HTML
 	Spread, Convergences template.HTML
 }
 
 // WriteReport writes the run as a self-contained HTML file.
-func (r *Result) WriteReport(file, topology string, tables []string) error {
-	page := report{Result: r, Topology: topology, Tables: tables, Rates: make([]template.HTML, 2)}
+func (r *Result) WriteReport(file, topology string) error {
+	page := report{Result: r, Topology: topology, Rates: make([]template.HTML, 2)}
 	for into, c := range map[*template.HTML]design.Chart{
 		&page.Rates[0]: r.rates("Requests answered, by backend", "requests/s", func(s Sample) map[string]float64 { return s.PerServer }),
 		&page.Rates[1]: r.rates("Packets forwarded, by load balancer", "packets/s", func(s Sample) map[string]float64 { return s.PerBalancer }),

@@ -16,7 +16,9 @@ type Result struct {
 	Kernel   string    `json:"kernel"`
 	Services []Service `json:"services"`
 	Load     Load      `json:"load"`
-	Events   []Event   `json:"events"`
+	// Tables are the router's kernel routes, as in the paper's Fig. 12.
+	Tables []string `json:"tables"`
+	Events []Event  `json:"events"`
 	// Leftovers are what the run could not remove.
 	Leftovers []string `json:"leftovers"`
 	// Report is the path of the HTML report.

@@ -60,8 +60,9 @@ func TestVerdict(t *testing.T) {
 func TestReport(t *testing.T) {
 	r := good()
 	r.judge(true)
+	r.Tables = []string{"10.1.1.0/24 nhid 1 proto bgp"}
 	file := filepath.Join(t.TempDir(), "report.html")
-	if err := r.WriteReport(file, "client -- router", []string{"10.1.1.0/24 nhid 1 proto bgp"}); err != nil {
+	if err := r.WriteReport(file, "client -- router"); err != nil {
 		t.Fatal(err)
 	}
 	html, err := os.ReadFile(file)

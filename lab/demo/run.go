@@ -22,7 +22,6 @@ type runner struct {
 	load    *load.Client
 	began   time.Time // start of the load
 	watch   *watch
-	tables  []string // as printed, for the report
 	drawing string
 	// complete means that everything was done and measured.
 	complete bool
@@ -81,7 +80,7 @@ func (r *runner) showTable(title string) error {
 		return err
 	}
 	text := router.Format(routes)
-	r.tables = append(r.tables, title+"\n"+text)
+	r.result.Tables = append(r.result.Tables, title+"\n"+text)
 	r.logf("The router's routes, %s:\n%s", title, indent(text))
 	return nil
 }
@@ -209,7 +208,7 @@ func (r *runner) report() error {
 	if r.Report == "" {
 		return nil
 	}
-	return r.result.WriteReport(r.Report, r.drawing, r.tables)
+	return r.result.WriteReport(r.Report, r.drawing)
 }
 
 func (r *runner) logf(format string, args ...any) { fmt.Fprintf(r.Out, format+"\n", args...) }

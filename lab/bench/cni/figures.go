@@ -26,7 +26,7 @@ type drawn struct{ pair, kind, paper string }
 var (
 	figure5 = []drawn{
 		{toServer, Host, "about 940"}, {toServer, Macvlan, "938"}, {toServer, HostDevice, "940"},
-		{toServer, HostGW, "Calico 904"}, {betweenPods, VXLAN, "Flannel 895"}, {betweenPods, TunUDP, "none"},
+		{toServer, HostGW, "none"}, {betweenPods, VXLAN, "none"}, {betweenPods, TunUDP, "none"},
 	}
 	figure6 = []drawn{{betweenPods, Macvlan, "9700"}, {betweenPods, HostDevice, "9880"}, {betweenPods, Host, "none"}}
 )

@@ -11,7 +11,11 @@ import (
 type delays struct {
 	load.Histogram
 	min, max time.Duration
+	first    []float64 // up to mostDelays of them, in milliseconds
 }
+
+// mostDelays is enough for changes every minute for a day.
+const mostDelays = 2000
 
 // Add adds one delay.
 func (d *delays) Add(t time.Duration) {
@@ -20,6 +24,9 @@ func (d *delays) Add(t time.Duration) {
 	}
 	d.min, d.max = min(d.min, t), max(d.max, t)
 	d.Histogram.Add(t)
+	if len(d.first) < mostDelays {
+		d.first = append(d.first, ms(t))
+	}
 }
 
 // quantile is at most 1/16 too large, and never exceeds the maximum.
@@ -31,8 +38,10 @@ func (d *delays) rows(name string, nearly, all time.Duration) []bench.Row {
 	row := func(what string, t time.Duration) bench.Row {
 		return bench.Row{Case: name + ", " + what, Measured: ms(t), Unit: "ms", Min: ms(d.min), Max: ms(d.max), Runs: int(d.Count())}
 	}
+	middle := row("p50", d.quantile(0.5))
+	middle.Samples = d.first
 	return []bench.Row{
-		row("p50", d.quantile(0.5)), row("p99", d.quantile(0.99)).AtMost(ms(nearly)), row("max", d.max).AtMost(ms(all)),
+		middle, row("p99", d.quantile(0.99)).AtMost(ms(nearly)), row("max", d.max).AtMost(ms(all)),
 	}
 }
 

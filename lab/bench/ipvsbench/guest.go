@@ -5,15 +5,27 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/sandbox"
 	"github.com/fairlead/fairlead/lab/uml"
 )
 
 // guestLimit is the time limit for the guest: with the table's sizes it takes half an
 // hour on a busy machine.
 const guestLimit = time.Hour
+
+// Run measures on this kernel if it has IPVS, otherwise in a guest that has it.
+func Run(ctx context.Context, o Options) (*bench.Report, error) {
+	if uml.HasIPVS() {
+		return Measure(ctx, o)
+	}
+	sizes := strings.Trim(strings.ReplaceAll(fmt.Sprint(o.Sizes), " ", ","), "[]")
+	return InGuest(ctx, "bench", "ipvs", "--output", "json", "--out", sandbox.WorkDir,
+		"--sizes", sizes, "--runs", fmt.Sprint(o.Runs), "--iptables", o.IPTables.String())
+}
 
 // InGuest measures in a UML guest that has IPVS. It runs this program there with args,
 // which must make it write the report to its standard output as JSON.

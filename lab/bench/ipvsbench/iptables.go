@@ -12,7 +12,7 @@ import (
 )
 
 // iptablesRuns is how many single services are added to iptables at each size.
-const iptablesRuns = 3
+const iptablesRuns = 5
 
 // measureIPTables writes services to iptables-legacy as kube-proxy does: all of them in
 // one call, and then one more. It stops after a size that took too long.

@@ -32,7 +32,7 @@ func report(figures []Figure, o Options, results map[job]*Result) *Report {
 		f := &figures[i]
 		var seeds []Curves
 		for seed := range uint32(o.Seeds) {
-			if c := f.draw(results, seed+1); c != nil {
+			if c := f.draw(results, uint32(o.Skip)+seed+1); c != nil {
 				seeds = append(seeds, c)
 			}
 		}

@@ -28,7 +28,8 @@ func (f *Figure) number() int {
 // Options configures how figures are run.
 type Options struct {
 	Clock Clock
-	Seeds int // the seeds are 1 to Seeds
+	// The seeds are Skip+1 to Skip+Seeds.
+	Skip, Seeds int
 	// Workers is the number of concurrent runs.
 	Workers int
 	// Progress receives the number of completed runs. It may be nil.
@@ -70,6 +71,9 @@ func jobs(figures []Figure, seeds int) (all []job) {
 // and is marked as interrupted.
 func Run(ctx context.Context, figures []Figure, o Options) (*Report, error) {
 	all := jobs(figures, o.Seeds)
+	for i := range all {
+		all[i] = all[i].setup.job(all[i].seed + uint32(o.Skip))
+	}
 	results := make([]*Result, len(all))
 	var next, done atomic.Int64
 	var failed error

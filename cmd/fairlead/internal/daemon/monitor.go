@@ -43,7 +43,6 @@ func listen(flag, address string) (net.Listener, error) {
 // returns why the process is not ready; nil means that it is ready once it answers.
 func (m Monitor) Serve(ctx context.Context, metrics http.Handler, ready func() error) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { <-ctx.Done(); return nil }) // also without sockets: its end is that of the process
 	for l, handler := range map[net.Listener]http.Handler{m.metrics: metrics, m.probe: nil} {
 		if l == nil {
 			continue

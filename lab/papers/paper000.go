@@ -1,0 +1,175 @@
+package papers
+
+import "slices"
+
+// The set-ups of several rows.
+const (
+	theirECMP  = "Kubernetes on ten machines (Xeon E5-2450, 1 Gbit/s); pods with ipvs and exabgp; reflector and router with gobgp and zebra, Debian 9, Linux 4.16"
+	ourECMP    = "one process of fairlead for each load balancer, reflector and router, in network namespaces of one machine; XDP instead of IPVS"
+	theirBench = "wrk -c800 -t40 -d30s over HTTP; eight machines (Xeon E5-2450, 1 Gbit/s); Linux 3.16, flannel 0.7.0; nginx pods as web servers"
+	ourPods    = "64 connections that send 64 bytes and wait for their echo, through a load balancer in a pod of site 1, to pods of site 2; all on one machine; fullnat by XDP instead of IPVS"
+	noCloud    = "the measurement is about virtual machines and networks of a cloud, which this machine does not have"
+)
+
+// portable returns paper 000.
+func portable() Paper {
+	return Paper{
+		ID: "000", Title: "A Portable Load Balancer with ECMP Redundancy for Container Clusters",
+		Rows: slices.Concat(architecture(), oneBalancer(), ecmpRows(), portableText()),
+	}
+}
+
+// architecture returns Figs. 1 to 7.
+func architecture() []Row {
+	return []Row{
+		{Item: "fig1", Title: "Conventional architecture of a Kubernetes cluster", Drawing: "the architecture that the paper replaces: a cloud load balancer and iptables on each node"},
+		{
+			Item: "fig2", Title: "Cluster with the proposed load balancer", Claim: "A load balancer in a container follows the running pods without manual configuration.",
+			Theirs: theirECMP, Ours: ourECMP, Experiment: demonstration,
+			Tests: []Test{
+				atMost("a pod is added: until every load balancer serves it", 2000, "ms", samples("add-server")),
+				atMost("a pod drains: until every load balancer sends it nothing new", 2000, "ms", samples("drain-server")),
+			},
+		},
+		{Item: "fig3", Title: "Network of a container cluster", Drawing: "node network and overlay network; lab/topology builds the same"},
+		{
+			Item: "fig4", Title: "Redundancy with ECMP and a route reflector", Claim: "A router that learns the routes from a reflector spreads connections over all load balancers, and several load balancers share a node.",
+			Theirs: theirECMP, Ours: ourECMP, Experiment: demonstration,
+			Tests: []Test{between("next hops of a service with three load balancers", 3, 3, "", samples("next hops, table b"))},
+		},
+		{
+			Item: "fig5", Title: "Experimental container cluster", Claim: "Redundant load balancers of several services work together in one cluster.",
+			Theirs: theirECMP, Ours: ourECMP, Experiment: demonstration,
+			Tests: []Test{
+				between("next hops of two services with three and two load balancers", 5, 5, "", samples("next hops, table c")),
+				between("requests that fail while a load balancer is added", 0, 0, "", samples("add-balancer: failed")),
+				between("requests that fail while one is removed", 0, 0, "", samples("remove-balancer: failed")),
+			},
+		},
+		{
+			Item: "fig6", Title: "Implementation of the ipvs container", Claim: "The controller applies a changed set of pods within a second.",
+			Values: []Value{{"interval of the controller", 1, "s"}}, Theirs: "the controller polls the API server every second and signals keepalived", Ours: "the agent watches manifests; " + ourECMP, Experiment: demonstration,
+			Tests: []Test{
+				atMost("a pod is added: until every load balancer has it", 1000, "ms", samples("add-server")),
+				atMost("a pod drains: until every load balancer has it", 1000, "ms", samples("drain-server")),
+			},
+		},
+		{
+			Item: "fig7", Title: "Network path and settings of the exabgp container", Claim: "With the node as the next hop and a route on the node, packets for the service reach the container.",
+			Theirs: theirECMP, Ours: "the pod's own address is the next hop; " + ourECMP, Experiment: demonstration,
+			Tests: []Test{between("next hops in the router's kernel with one load balancer that serves", 1, 1, "", samples("next hops, table a"))},
+		},
+	}
+}
+
+// oneBalancer returns Figs. 8 to 10.
+func oneBalancer() []Row {
+	return []Row{
+		{Item: "fig8", Title: "Benchmark set-up and output", Drawing: "the set-up and an example of wrk's output, with 164,718 requests/s: see fig10a", Values: []Value{{"example of wrk's output", 164717.63, "requests/s"}}},
+		{Item: "fig9", Title: "Hardware, virtual machines and software", Drawing: "a list; each row of this report has the set-ups"},
+		{
+			Item: "fig10a-iptables", Title: "Throughput in the data center: the container next to iptables", Claim: "The load balancer in a container has the same throughput as iptables DNAT outside of one.",
+			Values: []Value{{"saturation of both", 190000, "requests/s"}}, Theirs: theirBench, Ours: ourPods,
+			Note: "The paper's plateau is the bandwidth of its network, 1 Gbit/s. Here both are limited by the CPUs that they share with clients and servers. XDP in generic mode replaces IPVS, which most kernels of the tests do not have.", Experiment: podBalancer,
+			Tests: []Test{
+				atLeast(comparedWithIPTables, 0.9, times, asIPTables),
+			},
+			Plot: Plot{X: "web pods", Y: "requests/s", Theirs: []Line{printed("saturation", 14, 190000)}, Ours: []Line{
+				curve("fairlead", "balancer, fairlead, bridge+host-gw, no RPS, %d servers", 1, 4, 8), curve("iptables", "balancer, iptables, bridge+host-gw, no RPS, %d servers", 1, 4, 8),
+			}},
+		},
+		{
+			Item: "fig10a", Title: "Throughput in the data center", Claim: "Throughput grows linearly from 1 to about 14 web pods and then saturates; nginx as a load balancer gains nothing.",
+			Values: []Value{{"pods at saturation", 14, "pods"}, {"saturation", 190000, "requests/s"}, {"size of a request", 636, "byte"}}, Theirs: theirBench,
+			Missing: "HTTP requests over 1 to 20 web pods, each with a CPU quota so that the load balancer saturates first, through XDP, iptables, IPVS and nginx",
+		},
+		{Item: "fig10b", Title: "Throughput in GCP", Claim: "The load balancer runs in GCP, with the same shape of curve.", Theirs: theirBench, Unknowable: noCloud},
+		{Item: "fig10c", Title: "Throughput in AWS", Claim: "The load balancer runs in AWS, with the same shape of curve.", Theirs: theirBench, Unknowable: noCloud},
+	}
+}
+
+// ecmpRows returns Figs. 11 to 13.
+func ecmpRows() []Row {
+	return []Row{
+		{Item: "fig11", Title: "Benchmark set-up for ECMP", Drawing: "the set-up of Figs. 12 and 13"},
+		routingTable("fig12a", "one load balancer", "a", 1),
+		routingTable("fig12b", "three load balancers", "b", 3),
+		routingTable("fig12c", "two services, with three and two load balancers", "c", 5),
+		fig13a(), fig13b(), fig13c(),
+		{
+			Item: "fig13c-kubernetes", Title: "ECMP update delay, with Kubernetes starting the pods", Claim: "Most delays are within 6 s and the largest is 10 s, including the start of the pods by Kubernetes.",
+			Values: []Value{{"most delays", 6, "s"}, {"largest delay", 10, "s"}}, Theirs: theirECMP, Missing: "kubectl scale of a Deployment of load balancers every 60 s on a cluster of two nodes",
+		},
+	}
+}
+
+// portableText returns what the text claims, and the appendices.
+func portableText() []Row {
+	return []Row{
+		{
+			Item: "sec5.2-kill", Title: "SIGKILL and SIGTERM", Claim: "When the process of a load balancer is killed or terminated, its route is withdrawn immediately.",
+			Theirs: theirECMP, Ours: ourECMP, Note: "Immediately is taken as within 100 ms.", Experiment: ecmpFailures,
+			Tests: []Test{atMost("SIGKILL: until the router's kernel has no route to it", 100, "ms", samples("failures: fairlead: a balancer's process is killed"))},
+		},
+		{
+			Item: "sec5.2-hold-time", Title: "Hold time", Claim: "The route of an unresponsive load balancer is withdrawn after the hold time.",
+			Values: []Value{{"hold time in appendix D", 1800, "s"}}, Theirs: theirECMP, Missing: "detection by BGP's hold time alone, without BFD",
+		},
+		{Item: "sec5.2-idle", Title: "CPU of the client", Claim: "Throughput does not grow beyond four load balancers because the client's CPU is 0 % idle.", Theirs: theirECMP, Missing: "throughput limited by the CPU of each load balancer, with the client's idle time recorded"},
+		{Item: "sec5.3", Title: "Resource consumption", Claim: "(The section is empty: it announces a comparison of CPU time.)", Missing: "CPU time for 1,000 requests, for each load balancer"},
+		{Item: "figA1", Title: "Redundancy with VRRP", Claim: "With VRRP one load balancer limits the throughput of all; with ECMP all of them are used.", Theirs: theirECMP, Missing: "active/standby at layer 2 next to ECMP: throughput and failover"},
+		{Item: "appB", Title: "gobgp and zebra on the router", Claim: "A router with gobgp and zebra installs all paths.", Theirs: theirECMP, Missing: "a router with gobgp and zebra; FRR and BIRD are tested"},
+		{Item: "appC", Title: "The reflector's dynamic neighbors", Claim: "The reflector accepts load balancers from a range of addresses, and sends all paths.", Theirs: theirECMP, Missing: "a reflector that is configured with a range, and load balancers at random addresses of it"},
+		{Item: "appD", Title: "exabgp on the load balancer", Drawing: "a configuration; fairlead agent needs only --peer"},
+		{Item: "migration", Title: "Migration of a web service", Claim: "A web service moves between clusters: it starts at the new location, traffic is routed there, and the old cluster ends.", Theirs: "described in the introduction, not measured", Missing: "a Service that moves between two clusters with the same manifest, under load"},
+	}
+}
+
+func routingTable(item, what, table string, hops float64) Row {
+	return Row{
+		Item: item, Title: "Routing table with " + what, Claim: "The router's kernel has every load balancer of every service as a next hop.",
+		Values: []Value{{"next hops", hops, ""}}, Theirs: theirECMP, Ours: ourECMP, Experiment: demonstration,
+		Tests: []Test{between("next hops in the router's kernel", hops, hops, "", samples("next hops, table "+table))},
+	}
+}
+
+func fig13a() Row {
+	const shaped, free = "throughput: links of 20 Mbit/s, %d balancers", "throughput: no limits, %d balancers"
+	row := Row{
+		Item: "fig13a", Title: "Throughput of one to four load balancers", Claim: "Throughput grows linearly with the number of load balancers up to four.",
+		Theirs: theirECMP + "; each load balancer fills its link of 1 Gbit/s", Ours: "32 uploads over TCP, each load balancer behind a link of 20 Mbit/s; " + ourECMP,
+		Note:       "As in the paper, links are the limit, so the test is whether ECMP spreads the load over all of them. Without limits, all load balancers here share the same CPUs; that curve is not judged. A limit by each load balancer's CPU is missing.",
+		Experiment: ecmpThroughput,
+		Plot:       Plot{X: "load balancers", Y: "Mbit/s", Ours: []Line{curve("links of 20 Mbit/s", shaped, 1, 2, 3, 4), curve("no limits", free, 1, 2, 3, 4)}},
+	}
+	for n, name := range []string{"two", "three", "four"} {
+		few := float64(n + 2)
+		row.Tests = append(row.Tests, between(name+" load balancers by one, over their number", 0.95, 1.05, times,
+			scaled(ratio(numbered(shaped, n+2), numbered(shaped, 1)), 1/few)))
+	}
+	return row
+}
+
+func fig13b() Row {
+	return Row{
+		Item: "fig13b", Title: "Throughput while the number of load balancers changes", Claim: "Throughput follows the number of load balancers.",
+		Theirs: theirECMP + "; another number every 60 s", Ours: "another number every 10 s, of which the last 5 are measured; links of 20 Mbit/s; " + ourECMP, Experiment: ecmpThroughput,
+		Tests: []Test{atMost("difference from the throughput of one times their number", 5, "%", samples("throughput: over time, off the number of balancers times one"))},
+	}
+}
+
+func fig13c() Row {
+	const starts, stops = "convergence: fairlead: balancers start, ", "convergence: fairlead: balancers stop, "
+	return Row{
+		Item: "fig13c", Title: "ECMP update delay", Claim: "Most delays until the router's kernel has the running load balancers are within 6 s, and the largest is 10 s.",
+		Values: []Value{{"most delays", 6, "s"}, {"largest delay", 10, "s"}}, Theirs: theirECMP + "; another number every 60 s for 20 h", Ours: "another number every 5 s for a minute (paper: every 60 s for 20 h); " + ourECMP,
+		Note: "The paper's delays include Kubernetes, which starts the pods. Here processes start directly: see fig13c-kubernetes.", Experiment: ecmpChanges,
+		Tests: []Test{
+			atLeast("starts: share of delays within 6 s", 0.5, "", within(starts+"p50", 6000)), atLeast("starts: share within 10 s", 1, "", within(starts+"p50", 10_000)),
+			atLeast("stops: share of delays within 6 s", 0.5, "", within(stops+"p50", 6000)), atLeast("stops: share within 10 s", 1, "", within(stops+"p50", 10_000)),
+		},
+		Plot: Plot{Y: "ms", Names: []string{"largest, start", "largest, stop", "mean, start", "mean, stop"}, Log: true, Theirs: []Line{printed("delay", 0, 10_000, 1, 10_000)}, Ours: []Line{
+			bars("delay", starts+"max", stops+"max", starts+"p50", stops+"p50"),
+		}},
+	}
+}

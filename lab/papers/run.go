@@ -1,0 +1,106 @@
+package papers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/version"
+	"github.com/fairlead/fairlead/lab/bench"
+)
+
+// Options configures a run.
+type Options struct {
+	// Only selects rows; empty means all.
+	Only   Selection
+	Length Length
+	// Repetitions is how often each experiment runs.
+	Repetitions int
+	// Dir is the folder for the report and for the results of each repetition. Fresh
+	// repeats what is there already.
+	Dir   string
+	Fresh bool
+	// Binary and Plugin are the fairlead and fairlead-cni binaries to run.
+	Binary, Plugin string
+	Progress       io.Writer
+}
+
+// Validate reports which options are invalid.
+func (o Options) Validate() error {
+	errs := []error{o.Only.Validate()}
+	if !slices.Contains(Lengths, o.Length) {
+		errs = append(errs, fmt.Errorf("--length: %q is not one of %v", o.Length, Lengths))
+	}
+	if o.Repetitions < 1 || o.Repetitions > 100 {
+		errs = append(errs, fmt.Errorf("--repetitions: %d is not between 1 and 100", o.Repetitions))
+	}
+	return errors.Join(errs...)
+}
+
+// NeedsRoot reports whether a selected experiment needs root and the sandbox, and is not
+// measured yet.
+func (o Options) NeedsRoot() bool {
+	for _, e := range experimentsOf(o.Only) {
+		for n := range o.Repetitions {
+			if e.Root && (o.Fresh || load(o.Dir, o.Length, e.Name, n+1) == nil) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Run runs the experiments of the selected rows that have no results yet, and returns the
+// report about everything that has. An experiment that fails does not end the run. The
+// error names those that failed.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	wanted := experimentsOf(o.Only)
+	failed := map[string]error{}
+	for repetition := range o.Repetitions {
+		for i, e := range wanted {
+			if ctx.Err() != nil || failed[e.Name] != nil {
+				continue
+			}
+			o.logf("%d/%d: %s, repetition %d of %d (short: about %.0f min)", repetition*len(wanted)+i+1, o.Repetitions*len(wanted), e.Name, repetition+1, o.Repetitions, e.Takes.Minutes())
+			if err := o.once(ctx, e, repetition+1); err != nil && ctx.Err() == nil {
+				failed[e.Name] = err
+				o.logf("  %v", err)
+			}
+		}
+	}
+	report := o.report(failed)
+	if ctx.Err() != nil {
+		return report, fmt.Errorf("interrupted: the next run continues with the results in %s", o.Dir)
+	}
+	var errs []error
+	for _, e := range wanted {
+		if err := failed[e.Name]; err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", e.Name, err))
+		}
+	}
+	return report, errors.Join(errs...)
+}
+
+// once runs a repetition if it has no result yet.
+func (o Options) once(ctx context.Context, e Experiment, repetition int) error {
+	m := &Measured{Experiment: e.Name, Repetition: repetition}
+	if earlier := load(o.Dir, o.Length, e.Name, repetition); earlier != nil && !o.Fresh {
+		if e.Name != simulator || len(earlier.lacking(o.Only)) == 0 {
+			o.logf("  measured at %s", earlier.Started.Format(time.DateTime))
+			return nil
+		}
+		m = earlier // and only the other figures
+	}
+	m.Version, m.Machine, m.Kernel, m.Started = version.String(), bench.Machine(), version.Release(), time.Now().UTC().Truncate(time.Second)
+	began := time.Now()
+	if err := e.run(ctx, o, m); err != nil {
+		return err
+	}
+	m.Seconds += time.Since(began).Seconds()
+	return m.save(o.Dir, o.Length)
+}
+
+func (o Options) logf(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
