@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -91,6 +92,8 @@ func start(t *testing.T) string {
 		"--hide-scrollbars", "--user-data-dir="+home, "--remote-debugging-port=0", "about:blank")
 	c.Env = append(os.Environ(), "HOME="+home)
 	c.WaitDelay = 5 * time.Second
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	if err := c.Start(); err != nil {
 		cancel()
 		t.Fatal(err)
@@ -98,6 +101,10 @@ func start(t *testing.T) string {
 	t.Cleanup(func() {
 		cancel()
 		_ = c.Wait() // killed
+		// Its children write to its folder until they are gone, too.
+		for end := time.Now().Add(deadline); time.Now().Before(end) && syscall.Kill(-c.Process.Pid, 0) == nil; {
+			time.Sleep(10 * time.Millisecond)
+		}
 	})
 	for end := time.Now().Add(deadline); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		text, _ := os.ReadFile(filepath.Join(home, "DevToolsActivePort"))
