@@ -42,6 +42,8 @@ var machineCommands = map[string][]string{
 // commands runs them, a few at the same time. Without ip, links and routes are read as the
 // agent does.
 func (c *collector) commands(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*commandTimeout) // all together
+	defer cancel()
 	var mu sync.Mutex
 	var wait sync.WaitGroup
 	slots := make(chan struct{}, 4)
