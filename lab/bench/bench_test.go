@@ -209,3 +209,12 @@ func TestCompared(t *testing.T) {
 		t.Errorf("%s has no %q", out.String(), want)
 	}
 }
+
+// TestRowsKeepTheirSamples: whoever tests a claim needs them in the order of the rounds.
+func TestRowsKeepTheirSamples(t *testing.T) {
+	for _, row := range []Row{Plain("plain", "ms", 3, 1, 2), Estimated("estimated", "ms", 3, 1, 2)} {
+		if !slices.Equal(row.Samples, []float64{3, 1, 2}) || row.Measured != 2 {
+			t.Errorf("%s: %v, %g", row.Case, row.Samples, row.Measured)
+		}
+	}
+}

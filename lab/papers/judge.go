@@ -14,7 +14,7 @@ import (
 // Verdict is the result of a row or of one of its tests.
 type Verdict string
 
-// The verdicts. All but the last four come from tests.
+// The verdicts. The last four do not come from tests.
 const (
 	Holds       Verdict = "holds"
 	DoesNot     Verdict = "does not hold"
@@ -35,7 +35,7 @@ type Test struct {
 	low, high  float64
 	// of returns samples of the quantity from one repetition.
 	of func(*Measured) []float64
-	// why explains a failure; not is what was seen to be the reason.
+	// why explains why the test fails.
 	why string
 }
 

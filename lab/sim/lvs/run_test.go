@@ -181,3 +181,37 @@ func TestHierarchyHasTwoLevels(t *testing.T) {
 		t.Errorf("received by server: %v", by)
 	}
 }
+
+// TestSkip checks that repetitions with different seeds are those of one longer run, except
+// where the paper's seed is fixed.
+func TestSkip(t *testing.T) {
+	var figures []Figure
+	for _, f := range Figures() {
+		if f.Name == "fig25" || f.Name == "text-200-servers" {
+			figures = append(figures, f)
+		}
+	}
+	run := func(skip, seeds int) *Report {
+		r, err := Run(t.Context(), figures, Options{Clock: Compat, Skip: skip, Seeds: seeds, Workers: 2})
+		if err != nil || r.Interrupted {
+			t.Fatal(err, r)
+		}
+		return r
+	}
+	both, first, second := run(0, 2), run(0, 1), run(1, 1)
+	differ := false
+	for i, f := range both.Figures {
+		for k, c := range f.Curves {
+			for n, p := range c.Points {
+				a, b := first.Figures[i].Curves[k].Points[n].Mean, second.Figures[i].Curves[k].Points[n].Mean
+				differ = differ || a != b
+				if math.Abs(p.Mean-(a+b)/2) > 1e-9*math.Abs(p.Mean) {
+					t.Errorf("%s, %s, at %g: %g is not the mean of %g and %g", f.Figure, c.Name, p.X, p.Mean, a, b)
+				}
+			}
+		}
+	}
+	if !differ {
+		t.Error("other seeds have the same results")
+	}
+}
