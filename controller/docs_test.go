@@ -30,6 +30,7 @@ var kinds = map[string]func() any{
 	"BGPPeer":             func() any { return &v1alpha1.BGPPeer{} },
 	"Advertisement":       func() any { return &v1alpha1.Advertisement{} },
 	"VirtualNetwork":      func() any { return &v1alpha1.VirtualNetwork{} },
+	"Quarantine":          func() any { return &v1alpha1.Quarantine{} },
 	"Secret":              func() any { return &corev1.Secret{} },
 	"Service":             func() any { return &corev1.Service{} },
 	"Namespace":           func() any { return &corev1.Namespace{} },
