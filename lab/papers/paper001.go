@@ -9,7 +9,7 @@ import (
 
 const (
 	simulationID = "001"
-	theirNS2     = "ns-2 with the author's IPVS agent; clients on links of 10 Mbit/s, a shared LAN, queues of 100 packets"
+	theirNS2     = "ns-2 with the author's IPVS agent; clients on links of 10 Mbit/s, a shared LAN, queues of 100 packets (TUN and DR evidently 50)"
 	ourNS2       = "lab/sim with the product's schedulers and the clock compat, which has ns-2's results to the digit; 20 seeds a repetition; docs/simulator.md"
 )
 
@@ -79,17 +79,17 @@ var printedFigures = map[string]printedFigure{
 	"fig27":       {"A hierarchy of load balancers has a higher throughput than a flat virtual server.", nil, nil},
 	"fig28":       {"In a hierarchy, the first load balancer loses much less.", nil, nil},
 	"fig29":       {"In a hierarchy, the servers lose more, but the difference is small.", nil, nil},
-	"fig30":       {"With IP tunneling, losses of the load balancer are almost those with NAT.", nil, nil},
-	"fig31":       {"With IP tunneling, losses of the servers are almost those with NAT.", nil, nil},
-	"fig32":       {"With direct routing, losses of the load balancer are almost those with NAT.", nil, nil},
-	"fig33":       {"With direct routing, losses of the servers are almost those with NAT.", nil, nil},
+	"fig30":       {"With IP tunneling the situation is almost that with NAT: more servers make the load balancer lose more.", nil, nil},
+	"fig31":       {"With IP tunneling the situation is almost that with NAT: losses of the servers fall sharply with more servers.", nil, nil},
+	"fig32":       {"With direct routing the situation is almost that with NAT: more servers make the load balancer lose more.", nil, nil},
+	"fig33":       {"With direct routing the situation is almost that with NAT: losses of the servers fall sharply with more servers.", nil, nil},
 	"fig34":       {"On 1000M, more servers make the load balancer lose more.", nil, nil},
 	"fig35":       {"On 1000M, more servers make the servers lose more.", nil, nil},
 	"fig36":       {"On 1000M with IP tunneling, more servers have fewer replies.", nil, nil},
-	"fig37":       {"On 1000M with IP tunneling, losses of the load balancer are those of NAT.", nil, nil},
-	"fig38":       {"On 1000M with IP tunneling, losses of the servers are those of NAT.", nil, nil},
-	"fig39":       {"On 1000M with direct routing, losses of the load balancer are those of NAT.", nil, nil},
-	"fig40":       {"On 1000M with direct routing, losses of the servers are those of NAT.", nil, nil},
+	"fig37":       {"On 1000M with IP tunneling, more servers make the load balancer lose more.", nil, nil},
+	"fig38":       {"On 1000M with IP tunneling, more servers make the servers lose more.", nil, nil},
+	"fig39":       {"On 1000M with direct routing, more servers make the load balancer lose more.", nil, nil},
+	"fig40":       {"On 1000M with direct routing, more servers make the servers lose more.", nil, nil},
 	"fig41":       {"With topology 2, the load balancer is the only one that loses packets.", nil, nil},
 	"fig42":       {"Round robin sends both servers the same; weighted round robin by weight, 1 to 3.", nil, nil},
 	"fig43":       {"With round robin, the server with the smaller queue loses much more.", nil, nil},
