@@ -117,7 +117,7 @@ func TestCharts(t *testing.T) {
 	}
 	p.Press("Escape")
 	p.Wait(`document.querySelectorAll('.values:not([hidden])').length === 0`)
-	p.Move(500, 300)
+	p.Eval(`document.querySelector('figure svg').dispatchEvent(new PointerEvent('pointermove', { clientX: 500, bubbles: true }))`)
 	p.Wait(`document.querySelectorAll('.values:not([hidden])').length === 2`)
 	p.Eval(`document.querySelector('.legend button').click()`)
 	p.Wait(`document.querySelector('figure').querySelectorAll('path.series').length === 2`)

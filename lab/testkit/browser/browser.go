@@ -225,12 +225,6 @@ func (p *Page) Press(keys ...string) {
 	}
 }
 
-// Move moves the pointer.
-func (p *Page) Move(x, y float64) {
-	p.t.Helper()
-	p.call("Input.dispatchMouseEvent", map[string]any{"type": "mouseMoved", "x": x, "y": y}, nil)
-}
-
 // Resize sets the size of the window.
 func (p *Page) Resize(width, height int) {
 	p.t.Helper()
