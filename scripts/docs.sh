@@ -18,7 +18,7 @@ if ! cmp -s tools/docs/requirements.txt "$env/requirements.txt"; then
 fi
 export NO_MKDOCS_2_WARNING=1 # about a later release of the theme
 # Words that are no mistakes: names and abbreviations.
-spelling() { git ls-files -z '*.md' 'deploy/helm/*' | xargs -0 "$env/bin/codespell" --builtin clear,rare,en-GB_to_en-US --ignore-words-list nd,fo,notin,covert; }
+spelling() { git ls-files -z '*.md' 'deploy/helm/*' | xargs -0 "$env/bin/codespell" --builtin clear,rare,en-GB_to_en-US --ignore-words-list nd,fo,notin,covert,retryin; }
 # Without --quiet, which would also hide the warnings that --strict counts.
 build() { "$env/bin/mkdocs" build --strict 2> >(grep -v '^INFO' >&2); }
 case "${1-}" in

@@ -31,7 +31,7 @@ func TestPipe(t *testing.T) {
 		t.Errorf("%q, %v", line, err)
 	}
 	if c.Close() != nil || !errors.Is(<-ended, context.Canceled) {
-		t.Error("the command goes on")
+		t.Error("the command continues")
 	}
 	c = pipe(t.Context(), func(_ context.Context, o remotecommand.StreamOptions) error {
 		fmt.Fprintln(o.Stderr, "fairlead: unknown command connect")

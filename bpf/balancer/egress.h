@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Transmission: the next hop comes from the kernel's routes and neighbors, queried
  * before anything is rewritten. A backend's next hop is cached until the agent sees a
- * change, and for one clock tick without an agent. If they give no immediate answer (an unresolved neighbor, a backend on this host, an
- * interface that is not ours), the rewritten packet goes up the kernel stack with the
- * MAC addresses and TTL it arrived with.
+ * change, and for one clock tick without an agent. If they give no immediate answer (an
+ * unresolved neighbor, a backend on this host, an interface that is not ours), the
+ * rewritten packet goes up the kernel stack with the MAC addresses and TTL it arrived
+ * with.
  */
 #ifndef FAIRLEAD_BALANCER_EGRESS_H
 #define FAIRLEAD_BALANCER_EGRESS_H

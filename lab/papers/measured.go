@@ -63,7 +63,7 @@ func path(dir string, l Length, experiment string, repetition int) string {
 	return filepath.Join(dir, "runs", string(l), fmt.Sprintf("%s-%d.json", experiment, repetition))
 }
 
-// load reads an earlier repetition; nil if there is none.
+// load reads an earlier repetition, or returns nil.
 func load(dir string, l Length, experiment string, repetition int) *Measured {
 	text, err := os.ReadFile(path(dir, l, experiment, repetition))
 	m := &Measured{}

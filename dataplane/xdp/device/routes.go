@@ -148,9 +148,9 @@ func (n neighbors) changes(m syscall.NetlinkMessage) bool {
 	switch m.Header.Type {
 	case unix.RTM_GETNEIGH:
 		return false
+	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 	default:
 		return true
-	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 	}
 	now, err := netlink.NeighDeserialize(m.Data)
 	if err != nil {
