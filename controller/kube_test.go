@@ -309,7 +309,7 @@ func asking(t *testing.T, w *world) {
 	w.want(t, "taken", "10.1.1.9 False AddressConflict: it requests 10.1.2.9, which default/by-annotation has")
 	w.change(t, "taken", annotated(object.AnnotationAddresses, "10.1.1.77"))
 	w.want(t, "taken", "10.1.1.77 True Assigned")
-	w.change(t, "taken", annotated(object.AnnotationPortRanges, "http=80-"))
+	w.change(t, "taken", annotated(object.AnnotationPortRanges, "http=80-90, http=80-91"))
 	w.want(t, "taken", "10.1.1.77 False InvalidAnnotation: metadata.annotations[fairlead.io/port-ranges]: ")
 }
 
