@@ -21,7 +21,8 @@ func TestTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := fmt.Sprint(append(d.Tables(), flows))
-	want := fmt.Sprintf("[{frontends 1 %d} {backends 1 %d} {flows 1 %d}]", d.config.MaxFrontends, d.config.MaxBackends, d.config.MaxFlows)
+	want := fmt.Sprintf("[{rings 251 %d} {chains 0 %d} {frontends 1 %d} {backends 1 %d} {flows 1 %d}]",
+		4096<<18, d.config.MaxChains, d.config.MaxFrontends, d.config.MaxBackends, d.config.MaxFlows)
 	if got != want {
 		t.Errorf("tables %s, want %s", got, want)
 	}
