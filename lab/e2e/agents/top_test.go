@@ -119,7 +119,7 @@ func TestTop(t *testing.T) {
 func topOnce(t *testing.T, w *fixture.World, socket string) {
 	t.Helper()
 	out, errs, code := w.Fairlead(t, "", "top", "--once", "--interval", "500ms", "--socket", socket)
-	if code != 0 || !regexp.MustCompile(`(?m)^default/shop +active +1/2 +[1-9]`).MatchString(out) || strings.Contains(out, "\x1b") {
+	if code != 0 || !regexp.MustCompile(`(?m)^default/shop +active +2/4 +[1-9]`).MatchString(out) || strings.Contains(out, "\x1b") {
 		t.Errorf("%d %s:\n%s", code, errs, out)
 	}
 	term := newTerminal(t, 80, 24, "NO_COLOR=1")
