@@ -20,9 +20,13 @@ func TestWithoutOptional(t *testing.T) {
 	})
 }
 
-// TestDegraded checks what is reported as missing, and that nothing else is.
+// TestDegraded takes over maps of other sizes, and checks what is reported as missing, and
+// that nothing else is.
 func TestDegraded(t *testing.T) {
 	n := newNet(t)
+	small := config()
+	small.MaxBackends = 100
+	must(t, n.open(t, small).Close())
 	d := n.open(t, config())
 	missing := map[string]bool{}
 	for _, one := range d.Degraded() {

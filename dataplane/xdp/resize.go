@@ -3,8 +3,11 @@ package xdp
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+
+	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
@@ -91,7 +94,11 @@ func openResized(pins *bpffs.Dir) (legacy, error) {
 	if d.state, err = d.openState(spec, asPinned); err != nil {
 		return nil, err
 	}
-	spec.Programs = nil // it is only read
+	// It is only read: it needs neither programs nor maps that the kernel may reject.
+	spec.Programs = nil
+	maps.DeleteFunc(spec.Maps, func(_ string, m *ebpf.MapSpec) bool {
+		return m.Type == ebpf.RingBuf || m.Type == ebpf.PerfEventArray
+	})
 	if err := d.loadObjects(spec, &d.kernel.BalancerMaps); err != nil {
 		return nil, fmt.Errorf("xdp: %w", err)
 	}
