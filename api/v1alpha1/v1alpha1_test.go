@@ -62,7 +62,7 @@ func compare(t *testing.T, path string, of reflect.Type, s described) {
 			continue
 		}
 		names = append(names, name)
-		if !strings.Contains(options, "omitempty") {
+		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
 			required = append(required, name)
 		}
 		if s.Properties[name].Description == "" && name != "metadata" {

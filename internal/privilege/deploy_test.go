@@ -223,6 +223,7 @@ var sprig = template.FuncMap{
 	"join":     func(separator string, items []string) string { return strings.Join(items, separator) },
 	"include":  func(string, any) string { return "" },
 	"default":  func(_, _ any) string { return "" },
+	"int":      func(any) int { return 0 },
 	"quote":    func(any) string { return "" },
 	"toString": fmt.Sprint,
 }
