@@ -224,6 +224,10 @@ var sprig = template.FuncMap{
 	"include":  func(string, any) string { return "" },
 	"default":  func(_, _ any) string { return "" },
 	"int":      func(any) int { return 0 },
+	"dict":     func(...any) any { return nil },
+	"set":      func(...any) any { return nil },
+	"merge":    func(...any) any { return nil },
+	"toJson":   func(any) string { return "" },
 	"quote":    func(any) string { return "" },
 	"toString": fmt.Sprint,
 }
