@@ -210,7 +210,7 @@ func TestCompared(t *testing.T) {
 	}
 }
 
-// TestRowsKeepTheirSamples: whoever tests a claim needs them in the order of the rounds.
+// TestRowsKeepTheirSamples: anyone who tests a claim needs them in the order of the rounds.
 func TestRowsKeepTheirSamples(t *testing.T) {
 	for _, row := range []Row{Plain("plain", "ms", 3, 1, 2), Estimated("estimated", "ms", 3, 1, 2)} {
 		if !slices.Equal(row.Samples, []float64{3, 1, 2}) || row.Measured != 2 {
