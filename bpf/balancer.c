@@ -125,13 +125,13 @@ static __always_inline bool choose_by_slot(struct choice *ch, const struct packe
 }
 
 /* Sends to a backend of the packet's own family through a tunnel, if its next hop
- * is known.
+ * is cached.
  */
 static __always_inline int tunnel_common(struct xdp_md *ctx, const struct packet *p,
 					 const struct frontend *f, const struct choice *ch, bool v6)
 {
-	if (unlikely(addr_is_v4_aligned(&ch->server->addr) == v6) || auth_policy ||
-	    !way_is_kept(ctx, ch))
+	if (unlikely(addr_is_v4_aligned(&ch->server->addr) == v6 || !way_is_kept(ctx, ch)) ||
+	    auth_policy)
 		return NOT_COMMON;
 	return tunnel_on(ctx, p->len, p->tos, ch, way_kept(ctx, ch),
 			 f->encapsulation == ENCAPSULATION_GUE, v6, v6);

@@ -279,11 +279,11 @@ struct {
 	__type(value, struct server);
 } servers SEC(".maps");
 
-/* Per-CPU state of a backend, by id: its next hop, as of a clock tick, and counters of
- * sent packets. One cache line.
+/* Per-CPU state of a backend, by id: its cached next hop, and counters of sent packets.
+ * One cache line.
  */
 struct server_cpu {
-	__u64 tick;
+	__u64 tick;	  /* the last one of the clock for which the next hop is cached */
 	__u32 generation; /* of the backend, plus routes_version (egress.h) */
 	__u32 ingress;	  /* interface index on which the packet arrived; ifindex: egress */
 	__u32 ifindex;

@@ -3,7 +3,6 @@ package xdp
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/bpfload"
+	"github.com/fairlead/fairlead/internal/features"
 )
 
 // stepAside renames the pin directory if its maps do not have the configured sizes, so
@@ -94,12 +94,9 @@ func openResized(pins *bpffs.Dir) (legacy, error) {
 	if d.state, err = d.openState(spec, asPinned); err != nil {
 		return nil, err
 	}
-	// It is only read: it needs neither programs nor maps that the kernel may reject.
-	spec.Programs = nil
-	maps.DeleteFunc(spec.Maps, func(_ string, m *ebpf.MapSpec) bool {
-		return m.Type == ebpf.RingBuf || m.Type == ebpf.PerfEventArray
-	})
-	if err := d.loadObjects(spec, &d.kernel.BalancerMaps); err != nil {
+	spec.Programs = nil // it is only read
+	load := func(s *ebpf.CollectionSpec) error { return d.loadObjects(s, &d.kernel.BalancerMaps) }
+	if _, err := features.Load(features.Balancer, spec, load); err != nil {
 		return nil, fmt.Errorf("xdp: %w", err)
 	}
 	if _, err := d.carry(); err != nil {

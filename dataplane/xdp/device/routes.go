@@ -18,7 +18,9 @@ import (
 )
 
 // RouteWatch lets the programs cache next hops for longer than a clock tick, while it
-// watches the kernel's routes, neighbors and devices (bpf/balancer/egress.h).
+// watches the kernel's routes, neighbors and devices (bpf/balancer/egress.h). It is no
+// devices.Watch, because it reads the messages, and the programs must not rely on it once
+// it fails.
 type RouteWatch struct {
 	variables *bpf.BalancerVariables
 	socket    *nl.NetlinkSocket
