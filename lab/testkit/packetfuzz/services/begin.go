@@ -36,10 +36,9 @@ func (m *model) begin() int32 {
 		if h == nil {
 			return verdict
 		}
-		if verdict := m.remember(h); verdict != untouched {
+		if verdict := m.remember(h, f); verdict != untouched {
 			return verdict
 		}
-		m.connections[m.config.IDs[proxied.KeyOf(f.Key)]]++
 		return m.leave(*m.flows[v.Tuple])
 	}
 }
@@ -159,8 +158,9 @@ func (m *model) isOnOneBridge(h *half) bool {
 	return answer == packetfuzz.RouteFound && w.ifindex == bridge
 }
 
-// remember stores both halves of a flow.
-func (m *model) remember(h *half) int32 {
+// remember stores both halves of a flow, and counts it. A flow from a port to itself has one
+// half for both: the endpoint's.
+func (m *model) remember(h *half, f *proxy.Frontend) int32 {
 	claimed := h.kind&isMasked == 0 && m.claim(h)
 	for range 64 {
 		if claimed {
@@ -172,9 +172,13 @@ func (m *model) remember(h *half) int32 {
 	if !claimed {
 		return m.drop("NO_PORT")
 	}
+	if h.other(m.v.Proto) == m.v.Tuple {
+		return untouched
+	}
 	made := *h
 	m.flows[m.v.Tuple] = &made
 	m.count("FLOW_MADE")
+	m.connections[m.config.IDs[proxied.KeyOf(f.Key)]]++
 	return untouched
 }
 
