@@ -261,8 +261,11 @@ func (t *Target) receive(c *call, s *own, st *state) error {
 	}
 	var b [64]byte
 	_, who, err := unix.Recvfrom(s.fd, b[:], 0)
+	for err != nil && !errors.Is(err, unix.EAGAIN) { // an ICMP error is returned first, once
+		_, who, err = unix.Recvfrom(s.fd, b[:], 0)
+	}
 	if err != nil {
-		return nil // it was not for this socket, or an error had to be returned first
+		return nil // it was not for this socket
 	}
 	t.model.counts["received"]++
 	got, want := endpoint(who), t.model.seen(st, from)
