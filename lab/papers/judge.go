@@ -67,9 +67,6 @@ type Finding struct {
 	Found *verdict.Estimate `json:"found,omitempty"`
 	N     int               `json:"n"`
 	Unit  string            `json:"unit,omitempty"`
-	// ByModel is true if the model of the simulator implies the claim, and nothing is
-	// measured.
-	ByModel bool `json:"byModel,omitempty"`
 }
 
 // judge tests the quantity over all repetitions. The claim holds if the whole confidence
@@ -170,9 +167,6 @@ func joined(all []Verdict) string {
 func simulated(figure string, runs []*Measured) (all []Finding) {
 	for n, m := range runs {
 		o := m.figure(figure)
-		if o == nil {
-			return []Finding{{Test: figure, Verdict: CannotKnow, Reason: "the simulator has no such figure"}}
-		}
 		for i, found := range o.Findings {
 			f := converted(found, o.Seeds)
 			switch {
@@ -191,14 +185,11 @@ func converted(f verdict.Finding, seeds int) Finding {
 	c := Finding{Test: f.Text, Wanted: f.Wanted, Reason: f.Reason, Found: f.Found, N: seeds}
 	switch f.Verdict {
 	case verdict.Holds:
-		c.Verdict, c.ByModel = Holds, f.Found == nil && f.Wanted == ""
+		c.Verdict = Holds
 	case verdict.DoesNot:
 		c.Verdict = DoesNot
 	default:
 		c.Verdict = CannotKnow
-	}
-	if c.ByModel {
-		c.N, c.Reason = 0, "implied by the model, not measured: "+f.Reason
 	}
 	return c
 }

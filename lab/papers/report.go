@@ -26,9 +26,7 @@ type Report struct {
 	Kernel  string          `json:"kernel"`
 	Length  Length          `json:"length"`
 	Count   map[Verdict]int `json:"count"`
-	// ByModel is how many of those that hold are only implied by the simulator's model.
-	ByModel int      `json:"byModel"`
-	Rows    []Result `json:"rows"`
+	Rows    []Result        `json:"rows"`
 }
 
 // Result is a row with its verdict.
@@ -40,7 +38,6 @@ type Result struct {
 	Claim      string  `json:"claim,omitempty"`
 	Verdict    Verdict `json:"verdict"`
 	Reason     string  `json:"reason,omitempty"`
-	ByModel    bool    `json:"byModel,omitempty"`
 	Values     []Value `json:"values"`
 	Theirs     string  `json:"setupTheirs,omitempty"`
 	Ours       string  `json:"setupOurs,omitempty"`
@@ -83,9 +80,6 @@ func (o Options) report(failed map[string]error) *Report {
 			row := &p.Rows[i]
 			result := p.result(row, runs[row.Experiment], failed[row.Experiment])
 			r.Count[result.Verdict]++
-			if result.ByModel {
-				r.ByModel++
-			}
 			r.Rows = append(r.Rows, result)
 		}
 	}
@@ -141,12 +135,10 @@ func (r *Result) measured(row *Row, runs []*Measured) {
 		r.Findings = append(r.Findings, t.judge(runs))
 	}
 	r.Verdict, r.Reason = sum(r.Findings)
-	r.ByModel = r.Verdict == Holds
 	for _, f := range r.Findings {
 		if f.Verdict == r.Verdict && f.Found != nil && r.Interval == nil {
 			r.N, r.Interval = f.N, f.Found
 		}
-		r.ByModel = r.ByModel && (f.ByModel || f.Verdict != Holds)
 	}
 	if len(runs) == 1 && (r.Verdict == Holds || r.Verdict == DoesNot) {
 		r.Reason = strings.TrimPrefix(r.Reason+"; one repetition only: another one may differ", "; ")
@@ -212,11 +204,7 @@ func (r *Report) WriteTable(out io.Writer, only Selection) error {
 		if row.Interval != nil {
 			found = interval(row.Interval)
 		}
-		v := string(row.Verdict)
-		if row.ByModel {
-			v += " (by the model)"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", row.ID(), v, found, row.N, row.Claim)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", row.ID(), row.Verdict, found, row.N, row.Claim)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -230,11 +218,7 @@ func (r *Report) Summary() string {
 	var parts []string
 	for _, v := range Verdicts {
 		if n := r.Count[v]; n > 0 {
-			text := fmt.Sprintf("%d %s", n, v)
-			if v == Holds && r.ByModel > 0 {
-				text += fmt.Sprintf(" (%d by the model only)", r.ByModel)
-			}
-			parts = append(parts, text)
+			parts = append(parts, fmt.Sprintf("%d %s", n, v))
 		}
 	}
 	return fmt.Sprintf("%d rows: %s", len(r.Rows), strings.Join(parts, ", "))
