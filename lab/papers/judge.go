@@ -76,14 +76,14 @@ type Finding struct {
 func (t Test) judge(runs []*Measured) Finding {
 	f := Finding{Test: t.Text, Unit: t.Unit, Wanted: t.wanted()}
 	var all []float64
-	var each []Verdict
+	var each []string // verdicts of the repetitions alone
 	for _, m := range runs {
 		got := t.of(m)
 		if len(got) == 0 {
 			f.Verdict, f.Reason = CannotKnow, strings.Join(append([]string{fmt.Sprintf("repetition %d has no such measurement", m.Repetition)}, m.Notes...), "; ")
 			return f
 		}
-		each = append(each, t.point(t.estimate(got).Mean))
+		each = append(each, string(t.point(t.estimate(got).Mean)))
 		all = append(all, got...)
 	}
 	e := t.estimate(all)
@@ -93,8 +93,8 @@ func (t Test) judge(runs []*Measured) Finding {
 	}
 	f.Found, f.N = &e, len(all)
 	switch {
-	case !same(each):
-		f.Verdict, f.Reason = Unstable, "the repetitions differ: "+joined(each)
+	case slices.ContainsFunc(each, func(v string) bool { return v != each[0] }):
+		f.Verdict, f.Reason = Unstable, "the repetitions differ: "+strings.Join(each, ", ")
 	case len(all) < 2:
 		f.Verdict, f.Reason = Unstable, "one sample has no confidence interval"
 	case t.point(e.Low) == Holds && t.point(e.High) == Holds:
@@ -144,23 +144,6 @@ func (t Test) wanted() string {
 }
 
 func number(x float64) string { return strconv.FormatFloat(x, 'g', 4, 64) }
-
-func same(all []Verdict) bool {
-	for _, v := range all {
-		if v != all[0] {
-			return false
-		}
-	}
-	return true
-}
-
-func joined(all []Verdict) string {
-	words := make([]string, len(all))
-	for i, v := range all {
-		words[i] = string(v)
-	}
-	return strings.Join(words, ", ")
-}
 
 // simulated converts the findings of a simulated figure, whose repetitions have different
 // seeds.
