@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
@@ -173,22 +172,18 @@ func interval(e *verdict.Estimate) string {
 
 // Write writes index.html and papers.json into a folder, and returns the path of the page.
 func (r *Report) Write(dir string) (string, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
-		return "", err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "papers.json"), append(text, '\n'), 0o644); err != nil {
 		return "", err
 	}
 	var html bytes.Buffer
 	if err := page.Execute(&html, r); err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "index.html")
-	return path, os.WriteFile(path, design.Page("The papers, reproduced", html.String(), pageCSS), 0o644)
+	_, err = bench.WriteFiles(dir, map[string][]byte{
+		"papers.json": append(text, '\n'), "index.html": design.Page("The papers, reproduced", html.String(), pageCSS),
+	})
+	return filepath.Join(dir, "index.html"), err
 }
 
 // WriteTable prints the selected rows and the number of rows with each verdict.
