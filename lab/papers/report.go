@@ -86,12 +86,12 @@ func (o Options) report(failed map[string]error) *Report {
 }
 
 func (p *Paper) result(row *Row, runs []*Measured, failed error) Result {
+	if row.Figure != "" {
+		runs = having(row.Figure, runs)
+	}
 	r := Result{
 		Paper: p.ID, PaperTitle: p.Title, Item: row.Item, Title: row.Title, Claim: row.Claim, Values: append([]Value{}, row.Values...), Theirs: row.Theirs, Ours: row.Ours,
 		Note: row.Note, Experiment: row.Experiment, Findings: []Finding{}, Repetitions: len(runs), plot: row.Plot,
-	}
-	if row.Figure != "" {
-		runs = having(row.Figure, runs)
 	}
 	if row.Experiment != "" {
 		r.Command = "fairlead-lab papers --only " + r.ID()
