@@ -2,8 +2,6 @@ package main
 
 import (
 	"errors"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -40,13 +38,4 @@ Requires root. Everything runs in namespaces that end with the command.`,
 	cmd.Flags().DurationVar(&o.IPTables, "iptables", o.IPTables, "time limit for iptables at a size; larger sizes are skipped")
 	out.flags(cmd)
 	return cmd
-}
-
-// joined formats numbers for a flag.
-func joined(numbers []int) string {
-	var words []string
-	for _, n := range numbers {
-		words = append(words, strconv.Itoa(n))
-	}
-	return strings.Join(words, ",")
 }

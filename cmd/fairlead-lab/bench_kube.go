@@ -161,7 +161,7 @@ func benchRules(ctx context.Context, o rules.Options) (*bench.Report, error) {
 	}
 	fmt.Fprintln(o.Progress, "in a guest:")
 	inside, err := ipvsbench.InGuest(ctx, "bench", "rules", "--output", "json", "--out", sandbox.WorkDir, "--only", strings.Join(there, ","),
-		"--services", joined(o.Services), "--adds", fmt.Sprint(o.Adds), "--connects", fmt.Sprint(o.Connects), "--limit", o.Limit.String(), "--batches", "0")
+		"--services", ipvsbench.Joined(o.Services), "--adds", fmt.Sprint(o.Adds), "--connects", fmt.Sprint(o.Connects), "--limit", o.Limit.String(), "--batches", "0")
 	if err != nil {
 		return report, err
 	}

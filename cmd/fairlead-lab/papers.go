@@ -14,7 +14,8 @@ import (
 func newPapersCommand() *cobra.Command {
 	o := papers.Options{Length: papers.Short, Repetitions: 2, Dir: filepath.Join("out", "papers")}
 	var fairlead product
-	only, length, format := []string{}, string(o.Length), "table"
+	out := benchOutput{format: "table"}
+	only, length := []string{}, string(o.Length)
 	cmd := &cobra.Command{
 		Use:   "papers",
 		Short: "Reproduce the figures and tables of the papers behind Fairlead",
@@ -35,9 +36,9 @@ command.`,
 		Args: cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error {
 			o.Only, o.Length = only, papers.Length(length)
-			return errors.Join(o.Validate(), (&benchOutput{format: format}).validate())
+			return errors.Join(o.Validate(), out.validate())
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return runPapers(cmd, o, &fairlead, format) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runPapers(cmd, o, &fairlead, out.format) },
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&only, "only", nil, "`rows` to measure: a paper, or an item such as 000/fig10a")
@@ -45,9 +46,9 @@ command.`,
 	f.IntVar(&o.Repetitions, "repetitions", o.Repetitions, "number of repetitions of each experiment")
 	f.BoolVar(&o.Fresh, "fresh", false, "measure again what is in the folder")
 	f.StringVar(&o.Dir, "out", o.Dir, "`folder` for the report and the results")
-	f.StringVarP(&format, "output", "o", format, "output format: table or json")
 	fairlead.flag(cmd)
-	for flag, values := range map[string][]string{"output": {"table", "json"}, "length": cli.Texts(papers.Lengths), "only": papers.IDs()} {
+	out.formatFlag(cmd)
+	for flag, values := range map[string][]string{"length": cli.Texts(papers.Lengths), "only": papers.IDs()} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return cmd

@@ -67,9 +67,6 @@ type Finding struct {
 	Found *verdict.Estimate `json:"found,omitempty"`
 	N     int               `json:"n"`
 	Unit  string            `json:"unit,omitempty"`
-	// ByModel is true if the model of the simulator implies the claim, and nothing is
-	// measured.
-	ByModel bool `json:"byModel,omitempty"`
 }
 
 // judge tests the quantity over all repetitions. The claim holds if the whole confidence
@@ -79,14 +76,14 @@ type Finding struct {
 func (t Test) judge(runs []*Measured) Finding {
 	f := Finding{Test: t.Text, Unit: t.Unit, Wanted: t.wanted()}
 	var all []float64
-	var each []Verdict
+	var each []string // verdicts of the repetitions alone
 	for _, m := range runs {
 		got := t.of(m)
 		if len(got) == 0 {
 			f.Verdict, f.Reason = CannotKnow, strings.Join(append([]string{fmt.Sprintf("repetition %d has no such measurement", m.Repetition)}, m.Notes...), "; ")
 			return f
 		}
-		each = append(each, t.point(t.estimate(got).Mean))
+		each = append(each, string(t.point(t.estimate(got).Mean)))
 		all = append(all, got...)
 	}
 	e := t.estimate(all)
@@ -96,8 +93,8 @@ func (t Test) judge(runs []*Measured) Finding {
 	}
 	f.Found, f.N = &e, len(all)
 	switch {
-	case !same(each):
-		f.Verdict, f.Reason = Unstable, "the repetitions differ: "+joined(each)
+	case slices.ContainsFunc(each, func(v string) bool { return v != each[0] }):
+		f.Verdict, f.Reason = Unstable, "the repetitions differ: "+strings.Join(each, ", ")
 	case len(all) < 2:
 		f.Verdict, f.Reason = Unstable, "one sample has no confidence interval"
 	case t.point(e.Low) == Holds && t.point(e.High) == Holds:
@@ -148,31 +145,11 @@ func (t Test) wanted() string {
 
 func number(x float64) string { return strconv.FormatFloat(x, 'g', 4, 64) }
 
-func same(all []Verdict) bool {
-	for _, v := range all {
-		if v != all[0] {
-			return false
-		}
-	}
-	return true
-}
-
-func joined(all []Verdict) string {
-	words := make([]string, len(all))
-	for i, v := range all {
-		words[i] = string(v)
-	}
-	return strings.Join(words, ", ")
-}
-
 // simulated converts the findings of a simulated figure, whose repetitions have different
 // seeds.
 func simulated(figure string, runs []*Measured) (all []Finding) {
 	for n, m := range runs {
 		o := m.figure(figure)
-		if o == nil {
-			return []Finding{{Test: figure, Verdict: CannotKnow, Reason: "the simulator has no such figure"}}
-		}
 		for i, found := range o.Findings {
 			f := converted(found, o.Seeds)
 			switch {
@@ -191,14 +168,11 @@ func converted(f verdict.Finding, seeds int) Finding {
 	c := Finding{Test: f.Text, Wanted: f.Wanted, Reason: f.Reason, Found: f.Found, N: seeds}
 	switch f.Verdict {
 	case verdict.Holds:
-		c.Verdict, c.ByModel = Holds, f.Found == nil && f.Wanted == ""
+		c.Verdict = Holds
 	case verdict.DoesNot:
 		c.Verdict = DoesNot
 	default:
 		c.Verdict = CannotKnow
-	}
-	if c.ByModel {
-		c.N, c.Reason = 0, "implied by the model, not measured: "+f.Reason
 	}
 	return c
 }

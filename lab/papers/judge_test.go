@@ -64,22 +64,18 @@ func TestLows(t *testing.T) {
 	}
 }
 
-// TestSimulated converts what the simulator found, with a claim that only its model implies.
+// TestSimulated converts what the simulator found.
 func TestSimulated(t *testing.T) {
 	outcome := func(second verdict.Verdict) *Measured {
 		found := verdict.Estimate{Mean: 1, Low: 1, High: 1}
 		return &Measured{Figures: []lvs.Outcome{{Figure: "fig8", Seeds: 20, Findings: []verdict.Finding{
-			{Text: "by model", Verdict: verdict.Holds, Reason: "same timing"},
 			{Text: "measured", Wanted: "1", Verdict: second, Found: &found},
 			{Text: "unknown", Verdict: verdict.Unknown, Reason: "chance"},
 		}}}}
 	}
 	all := simulated("fig8", []*Measured{outcome(verdict.Holds), outcome(verdict.Holds)})
-	if !all[0].ByModel || all[0].Verdict != Holds || !strings.Contains(all[0].Reason, "not measured") {
-		t.Errorf("by the model: %+v", all[0])
-	}
-	if all[1].ByModel || all[1].Verdict != Holds || all[1].N != 20 {
-		t.Errorf("measured: %+v", all[1])
+	if all[0].Verdict != Holds || all[0].N != 20 {
+		t.Errorf("measured: %+v", all[0])
 	}
 	if v, _ := sum(all); v != Holds {
 		t.Errorf("a row with something unknown: %s", v)

@@ -1,6 +1,7 @@
 package papers
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/atomicfile"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/sim/lvs"
 )
@@ -73,8 +75,7 @@ func load(dir string, l Length, experiment string, repetition int) *Measured {
 	return m
 }
 
-// save writes a repetition. It renames at the end, so that an interrupted write is not
-// taken for a result.
+// save writes a repetition.
 func (m *Measured) save(dir string, l Length) error {
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -84,10 +85,7 @@ func (m *Measured) save(dir string, l Length) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(to+".next", text, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(to+".next", to)
+	return atomicfile.Write(to, 0o644, bytes.NewReader(text))
 }
 
 // samples returns the quantity that is measured directly by a case.

@@ -1,6 +1,9 @@
 package papers
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // The set-ups of several rows.
 const (
@@ -145,7 +148,7 @@ func fig13a() Row {
 	for n, name := range []string{"two", "three", "four"} {
 		few := float64(n + 2)
 		row.Tests = append(row.Tests, between(name+" load balancers by one, over their number", 0.95, 1.05, times,
-			scaled(ratio(numbered(shaped, n+2), numbered(shaped, 1)), 1/few)))
+			scaled(ratio(fmt.Sprintf(shaped, n+2), fmt.Sprintf(shaped, 1)), 1/few)))
 	}
 	return row
 }

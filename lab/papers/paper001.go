@@ -1,6 +1,8 @@
 package papers
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -38,7 +40,9 @@ func simulation() Paper {
 	for _, f := range lvs.Figures() {
 		p.Rows = append(p.Rows, simulatedRow(f))
 	}
-	slices.SortFunc(p.Rows, func(a, b Row) int { return compareItems(a.Item, b.Item) })
+	slices.SortFunc(p.Rows, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(a.figureNumber(), b.figureNumber()), cmp.Compare(a.Item, b.Item))
+	})
 	return p
 }
 
@@ -104,25 +108,9 @@ var printedFigures = map[string]printedFigure{
 	"text-200-servers": {"The four schedulers have the same round trip with 200 servers.", []Value{{"RR, WRR, LC, WLC", 0.006891, "s"}}, nil},
 }
 
-// compareItems orders fig2 before fig10, and what has no number last.
-func compareItems(a, b string) int {
-	x, y := itemNumber(a), itemNumber(b)
-	if x != y {
-		return x - y
-	}
-	return strings.Compare(a, b)
-}
-
-func itemNumber(item string) (n int) {
-	rest, ok := strings.CutPrefix(item, "fig")
-	if !ok {
-		return 1000
-	}
-	for _, d := range rest {
-		if d < '0' || d > '9' {
-			break
-		}
-		n = 10*n + int(d-'0')
-	}
+// figureNumber orders fig2 before fig10, and what has no number last.
+func (r *Row) figureNumber() int {
+	n := 1000
+	_, _ = fmt.Sscanf(r.Item, "fig%d", &n)
 	return n
 }

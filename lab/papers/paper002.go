@@ -72,8 +72,6 @@ func addRules() []Row {
 	}
 }
 
-func numbered(format string, n int) string { return fmt.Sprintf(format, n) }
-
 func batching(item, title, claim string, values []Value) Row {
 	return Row{
 		Item: item, Title: title, Claim: claim, Values: values, Theirs: "one master and four nodes, 16 cores; 10 pods for each of 100, 150 and 200 Services; one batch every 0.5 s",
@@ -92,7 +90,7 @@ func batchWrites() Row {
 			Ours: []Line{curve("not batched", unbatched, 100, 150, 200), curve("batched", batched, 100, 150, 200)}},
 	}
 	for _, n := range []int{100, 150, 200} {
-		row.Tests = append(row.Tests, atMost(fmt.Sprintf("%d Services: writes left", n), 2, "%", scaled(ratio(numbered(batched, n), numbered(unbatched, n)), 100)))
+		row.Tests = append(row.Tests, atMost(fmt.Sprintf("%d Services: writes left", n), 2, "%", scaled(ratio(fmt.Sprintf(batched, n), fmt.Sprintf(unbatched, n)), 100)))
 	}
 	return row
 }
@@ -108,9 +106,9 @@ func routingLatency() Row {
 			{"middle of 10,000", 1048, "µs"}, {"last of 10,000", 1050, "µs"}, {"first of 50,000", 1821, "µs"}, {"middle of 50,000", 4174, "µs"}, {"last of 50,000", 7077, "µs"},
 		},
 		Tests: []Test{
-			atLeast("last of 50,000 by first of 50,000", 2, times, ratioOfLows(numbered(last, 50_000), numbered(first, 50_000))),
-			atLeast("last of 50,000 by the only one", 2, times, ratioOfLows(numbered(last, 50_000), numbered(last, 1))),
-			atLeast("last of 50,000 by middle of 50,000", 1.3, times, ratioOfLows(numbered(last, 50_000), numbered(middle, 50_000))),
+			atLeast("last of 50,000 by first of 50,000", 2, times, ratioOfLows(fmt.Sprintf(last, 50_000), fmt.Sprintf(first, 50_000))),
+			atLeast("last of 50,000 by the only one", 2, times, ratioOfLows(fmt.Sprintf(last, 50_000), fmt.Sprintf(last, 1))),
+			atLeast("last of 50,000 by middle of 50,000", 1.3, times, ratioOfLows(fmt.Sprintf(last, 50_000), fmt.Sprintf(middle, 50_000))),
 		},
 		Plot: Plot{X: "Services", Y: "µs", Theirs: []Line{
 			printed("iptables, last Service", 1, 575, 1000, 631, 10_000, 1050, 50_000, 7077), printed("iptables, first Service", 1, 575, 1000, 614, 10_000, 1023, 50_000, 1821),
@@ -128,8 +126,8 @@ func searchTree() Row {
 		Item: "search-tree", Title: "iptables as a search tree", Claim: "A search tree of networks makes the latency grow with the root of the number of Services, not with the number.",
 		Theirs: "networks of 16 and 24 bits; no measurement", Ours: ourLists, Experiment: ruleLists,
 		Tests: []Test{
-			atMost("last of 10,000: search tree by list", 0.8, times, ratioOfLows(numbered(tree, 10_000), numbered(linear, 10_000))),
-			atMost("last of 50,000: search tree by list", 0.5, times, ratioOfLows(numbered(tree, 50_000), numbered(linear, 50_000))),
+			atMost("last of 10,000: search tree by list", 0.8, times, ratioOfLows(fmt.Sprintf(tree, 10_000), fmt.Sprintf(linear, 10_000))),
+			atMost("last of 50,000: search tree by list", 0.5, times, ratioOfLows(fmt.Sprintf(tree, 50_000), fmt.Sprintf(linear, 50_000))),
 		},
 		Plot: Plot{X: "Services", Y: "µs", Ours: []Line{curve("search tree", tree, 1, 1000, 10_000, 50_000), curve("list", linear, 1, 1000, 10_000, 50_000)}},
 	}

@@ -98,11 +98,7 @@ func (r *Row) simulatedCurves(runs []*Measured) (all []Curve) {
 	if r.Figure == "" || len(runs) == 0 {
 		return nil
 	}
-	o := runs[0].figure(r.Figure)
-	if o == nil {
-		return nil
-	}
-	for _, c := range o.Curves {
+	for _, c := range runs[0].figure(r.Figure).Curves {
 		if !c.Aside {
 			c.Name += " (here)"
 			all = append(all, Curve{Curve: c})

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
@@ -26,9 +25,7 @@ type Report struct {
 	Kernel  string          `json:"kernel"`
 	Length  Length          `json:"length"`
 	Count   map[Verdict]int `json:"count"`
-	// ByModel is how many of those that hold are only implied by the simulator's model.
-	ByModel int      `json:"byModel"`
-	Rows    []Result `json:"rows"`
+	Rows    []Result        `json:"rows"`
 }
 
 // Result is a row with its verdict.
@@ -40,7 +37,6 @@ type Result struct {
 	Claim      string  `json:"claim,omitempty"`
 	Verdict    Verdict `json:"verdict"`
 	Reason     string  `json:"reason,omitempty"`
-	ByModel    bool    `json:"byModel,omitempty"`
 	Values     []Value `json:"values"`
 	Theirs     string  `json:"setupTheirs,omitempty"`
 	Ours       string  `json:"setupOurs,omitempty"`
@@ -83,9 +79,6 @@ func (o Options) report(failed map[string]error) *Report {
 			row := &p.Rows[i]
 			result := p.result(row, runs[row.Experiment], failed[row.Experiment])
 			r.Count[result.Verdict]++
-			if result.ByModel {
-				r.ByModel++
-			}
 			r.Rows = append(r.Rows, result)
 		}
 	}
@@ -93,12 +86,12 @@ func (o Options) report(failed map[string]error) *Report {
 }
 
 func (p *Paper) result(row *Row, runs []*Measured, failed error) Result {
+	if row.Figure != "" {
+		runs = having(row.Figure, runs)
+	}
 	r := Result{
 		Paper: p.ID, PaperTitle: p.Title, Item: row.Item, Title: row.Title, Claim: row.Claim, Values: append([]Value{}, row.Values...), Theirs: row.Theirs, Ours: row.Ours,
 		Note: row.Note, Experiment: row.Experiment, Findings: []Finding{}, Repetitions: len(runs), plot: row.Plot,
-	}
-	if row.Figure != "" {
-		runs = having(row.Figure, runs)
 	}
 	if row.Experiment != "" {
 		r.Command = "fairlead-lab papers --only " + r.ID()
@@ -141,12 +134,10 @@ func (r *Result) measured(row *Row, runs []*Measured) {
 		r.Findings = append(r.Findings, t.judge(runs))
 	}
 	r.Verdict, r.Reason = sum(r.Findings)
-	r.ByModel = r.Verdict == Holds
 	for _, f := range r.Findings {
 		if f.Verdict == r.Verdict && f.Found != nil && r.Interval == nil {
 			r.N, r.Interval = f.N, f.Found
 		}
-		r.ByModel = r.ByModel && (f.ByModel || f.Verdict != Holds)
 	}
 	if len(runs) == 1 && (r.Verdict == Holds || r.Verdict == DoesNot) {
 		r.Reason = strings.TrimPrefix(r.Reason+"; one repetition only: another one may differ", "; ")
@@ -181,22 +172,18 @@ func interval(e *verdict.Estimate) string {
 
 // Write writes index.html and papers.json into a folder, and returns the path of the page.
 func (r *Report) Write(dir string) (string, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
-		return "", err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "papers.json"), append(text, '\n'), 0o644); err != nil {
 		return "", err
 	}
 	var html bytes.Buffer
 	if err := page.Execute(&html, r); err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "index.html")
-	return path, os.WriteFile(path, design.Page("The papers, reproduced", html.String(), pageCSS), 0o644)
+	_, err = bench.WriteFiles(dir, map[string][]byte{
+		"papers.json": append(text, '\n'), "index.html": design.Page("The papers, reproduced", html.String(), pageCSS),
+	})
+	return filepath.Join(dir, "index.html"), err
 }
 
 // WriteTable prints the selected rows and the number of rows with each verdict.
@@ -212,11 +199,7 @@ func (r *Report) WriteTable(out io.Writer, only Selection) error {
 		if row.Interval != nil {
 			found = interval(row.Interval)
 		}
-		v := string(row.Verdict)
-		if row.ByModel {
-			v += " (by the model)"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", row.ID(), v, found, row.N, row.Claim)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", row.ID(), row.Verdict, found, row.N, row.Claim)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -230,11 +213,7 @@ func (r *Report) Summary() string {
 	var parts []string
 	for _, v := range Verdicts {
 		if n := r.Count[v]; n > 0 {
-			text := fmt.Sprintf("%d %s", n, v)
-			if v == Holds && r.ByModel > 0 {
-				text += fmt.Sprintf(" (%d by the model only)", r.ByModel)
-			}
-			parts = append(parts, text)
+			parts = append(parts, fmt.Sprintf("%d %s", n, v))
 		}
 	}
 	return fmt.Sprintf("%d rows: %s", len(r.Rows), strings.Join(parts, ", "))

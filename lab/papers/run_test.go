@@ -121,6 +121,11 @@ func TestSimulatorAddsFigures(t *testing.T) {
 	if err != nil || len(load(o.Dir, Short, simulator, 1).Figures) != 2 || find(t, report, "001/fig11").Repetitions != 2 {
 		t.Errorf("%v: %+v", err, find(t, report, "001/fig11"))
 	}
+	o.Only, o.Repetitions = Selection{"001/fig10"}, 3
+	report, err = Run(t.Context(), o)
+	if n := find(t, report, "001/fig11").Repetitions; err != nil || n != 2 {
+		t.Errorf("a third repetition of another figure: %d of fig11, %v", n, err)
+	}
 }
 
 func TestWrite(t *testing.T) {

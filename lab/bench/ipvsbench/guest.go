@@ -22,9 +22,13 @@ func Run(ctx context.Context, o Options) (*bench.Report, error) {
 	if uml.HasIPVS() {
 		return Measure(ctx, o)
 	}
-	sizes := strings.Trim(strings.ReplaceAll(fmt.Sprint(o.Sizes), " ", ","), "[]")
 	return InGuest(ctx, "bench", "ipvs", "--output", "json", "--out", sandbox.WorkDir,
-		"--sizes", sizes, "--runs", fmt.Sprint(o.Runs), "--iptables", o.IPTables.String())
+		"--sizes", Joined(o.Sizes), "--runs", fmt.Sprint(o.Runs), "--iptables", o.IPTables.String())
+}
+
+// Joined formats numbers for a flag.
+func Joined(numbers []int) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(numbers), " ", ","), "[]")
 }
 
 // InGuest measures in a UML guest that has IPVS. It runs this program there with args,

@@ -52,12 +52,12 @@ func (s Setup) job(seed uint32) job {
 
 // jobs returns every run that figures need, once. All runs of one seed come before those
 // of the next, so that an interrupted run has complete seeds.
-func jobs(figures []Figure, seeds int) (all []job) {
+func jobs(figures []Figure, o Options) (all []job) {
 	seen := map[job]bool{}
-	for seed := range uint32(seeds) {
+	for seed := range uint32(o.Seeds) {
 		for _, f := range figures {
 			for _, s := range f.setups() {
-				if j := s.job(seed + 1); !seen[j] {
+				if j := s.job(uint32(o.Skip) + seed + 1); !seen[j] {
 					seen[j] = true
 					all = append(all, j)
 				}
@@ -70,10 +70,7 @@ func jobs(figures []Figure, seeds int) (all []job) {
 // Run runs figures. If the context ends before, the report contains the available results
 // and is marked as interrupted.
 func Run(ctx context.Context, figures []Figure, o Options) (*Report, error) {
-	all := jobs(figures, o.Seeds)
-	for i := range all {
-		all[i] = all[i].setup.job(all[i].seed + uint32(o.Skip))
-	}
+	all := jobs(figures, o)
 	results := make([]*Result, len(all))
 	var next, done atomic.Int64
 	var failed error

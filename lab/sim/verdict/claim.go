@@ -6,21 +6,18 @@ import "math"
 
 // Claim states that a quantity of a result, of type T, is within bounds.
 type Claim[T any] struct {
-	Text string
-	// of is nil if nothing can be measured.
+	Text      string
 	of        func(T) float64
 	low, high float64
-	// known is false if the quantity does not determine whether the claim holds.
-	known bool
 	// seeds is the number of seeds it needs; 0 means 1.
 	seeds int
-	// Why explains why a claim does not hold, or cannot be checked.
+	// Why explains why a claim does not hold.
 	Why string
 }
 
 // Between claims that a quantity is within bounds, both inclusive.
 func Between[T any](text string, low, high float64, of func(T) float64) Claim[T] {
-	return Claim[T]{Text: text, of: of, low: low, high: high, known: true}
+	return Claim[T]{Text: text, of: of, low: low, high: high}
 }
 
 // AtLeast claims that a quantity is not below a bound.
@@ -43,22 +40,11 @@ func So[T any](text string, of func(T) bool) Claim[T] {
 	})
 }
 
-// Unknowable is a claim that cannot be checked, with the reason.
-func Unknowable[T any](text, why string) Claim[T] { return Claim[T]{Text: text, Why: why} }
-
-// Observed is a claim that cannot be checked, but has a quantity to report.
-func Observed[T any](text, why string, of func(T) float64) Claim[T] {
-	return Claim[T]{Text: text, Why: why, of: of}
-}
-
 // Because sets the explanation in case the claim does not hold.
 func (c Claim[T]) Because(why string) Claim[T] {
 	c.Why = why
 	return c
 }
-
-// Measures reports whether the claim has a quantity.
-func (c Claim[T]) Measures() bool { return c.of != nil }
 
 // Over sets the number of seeds that a claim needs.
 func (c Claim[T]) Over(seeds int) Claim[T] {

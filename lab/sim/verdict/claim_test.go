@@ -31,8 +31,6 @@ func TestVerdicts(t *testing.T) {
 		"near the bound": {AtLeast("", 1.9, value), seeds(1, 2, 3), Holds, "the bound is within the confidence interval"},
 		"far from it":    {AtLeast("", -9, value), seeds(1, 2, 3), Holds, ""},
 		"too few seeds":  {AtLeast("", 1, value).Over(5), seeds(9), Unknown, "other seeds differ by more: it takes 5 of them"},
-		"nobody knows":   {Unknowable[float64]("", "lost"), seeds(1), Unknown, "lost"},
-		"observed":       {Observed("", "lost", value), seeds(1), Unknown, "lost"},
 		"not a number":   {AtLeast("", 1, value), seeds(math.NaN()), DoesNot, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
