@@ -229,7 +229,7 @@ func (p *Plan) collectTargets() {
 	var last service.HealthCheck
 	id := 0
 	for i := range p.Frontends {
-		if s := p.Frontends[i].State; s == Conflict || s == DedicatedElsewhere || s == NotAdvertised {
+		if p.Frontends[i].State.Elsewhere() {
 			continue
 		}
 		for _, b := range p.Frontends[i].Backends {
