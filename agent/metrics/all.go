@@ -238,10 +238,11 @@ func ofBackends(name, help string, counter bool, read func(*status.Backend) floa
 		for i := range s.Services {
 			for j := range s.Services[i].Frontends {
 				f := &s.Services[i].Frontends[j]
+				if f.State == plan.Conflict { // the frontend is another Service's
+					continue
+				}
 				for k := range f.Backends {
-					if f.State != plan.Conflict { // the frontend is another Service's
-						emit(read(&f.Backends[k]), s.Services[i].ID, f.Key(), f.Backends[k].Address.String())
-					}
+					emit(read(&f.Backends[k]), s.Services[i].ID, f.Key(), f.Backends[k].Address.String())
 				}
 			}
 		}
