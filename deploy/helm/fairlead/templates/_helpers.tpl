@@ -79,7 +79,7 @@ volumeMounts:
 {{- end }}
 {{- end }}
 
-{{/* The argument is where /livez is, without its path. */}}
+{{/* Startup and liveness probe. The argument is where the daemon answers: httpGet without its path. */}}
 {{- define "fairlead.liveness" -}}
 startupProbe:
   httpGet: {{ toJson (merge (dict "path" "/livez") .) }}
