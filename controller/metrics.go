@@ -95,7 +95,7 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	emit := func(d *prometheus.Desc, value float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	emit(leaderDesc, truth(c.k.leads.Load()))
+	emit(leaderDesc, exposition.Bool(c.k.leads.Load()))
 	t := c.k.term.Load()
 	if t == nil {
 		return
@@ -117,7 +117,7 @@ func (t *term) emitPools(emit func(*prometheus.Desc, float64, ...string)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range pools {
-		emit(rejectedDesc, truth(t.refused[p.Name] != nil), p.Name)
+		emit(rejectedDesc, exposition.Bool(t.refused[p.Name] != nil), p.Name)
 		usage, _ := t.alloc.Usage(p.Name)
 		for _, family := range []addresspool.Family{addresspool.IPv4, addresspool.IPv6} {
 			if u := usage[family]; u.Total > 0 {
@@ -126,13 +126,6 @@ func (t *term) emitPools(emit func(*prometheus.Desc, float64, ...string)) {
 			}
 		}
 	}
-}
-
-func truth(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // counted returns a configuration whose requests are counted.

@@ -132,7 +132,7 @@ func (t *term) poolStatus(p *v1alpha1.AddressPool) (*v1alpha1.AddressPoolStatus,
 	}
 	status.IPv4, status.IPv6 = nil, nil
 	if err := t.refused[p.Name]; err != nil {
-		condition.Status, condition.Reason = metav1.ConditionFalse, "InvalidSpec"
+		condition.Status, condition.Reason = metav1.ConditionFalse, ReasonInvalid
 		condition.Message = strings.ReplaceAll(err.Error(), "\n", "; ")
 	} else {
 		usage, ok := t.alloc.Usage(p.Name)

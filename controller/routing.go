@@ -17,7 +17,8 @@ import (
 	"github.com/fairlead/fairlead/source/crd"
 )
 
-// Reasons of the conditions of BGPPeers and Advertisements.
+// Reasons of the conditions of BGPPeers and Advertisements. ReasonInvalid is also one of
+// AddressPools.
 const (
 	ReasonAccepted   = "Accepted"
 	ReasonInvalid    = "InvalidSpec"

@@ -80,12 +80,8 @@ func orNone(addrs []netip.Addr) string {
 // unusedQuarantines returns a Problem for each order to drain a backend that does not exist,
 // such as a deleted pod.
 func unusedQuarantines(s *source.Snapshot, p *plan.Plan) (problems []problem.Problem) {
-	if len(s.Quarantines) == 0 {
-		return nil
-	}
-	used := p.InQuarantine()
 	for _, q := range s.Quarantines {
-		if used[q] == nil {
+		if p.Quarantines[q] == nil {
 			problems = append(problems, problem.Problem{Object: "Quarantine " + q.Name, Field: "spec",
 				Message: strings.TrimSpace("drains no backend: "+q.Addr.String()+" "+q.Where()) + "; fairlead undrain --backend " + q.Flags() + " removes it"})
 		}

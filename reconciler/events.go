@@ -97,7 +97,7 @@ func (l *Loop) recordQuarantines(before, now *plan.Plan) {
 	if l.Events == nil || before == now || !l.view.Load().Loaded {
 		return
 	}
-	was, is := before.InQuarantine(), now.InQuarantine()
+	was, is := before.Quarantines, now.Quarantines
 	record := func(of event.Type, in, notIn map[service.Quarantine][]string, cause string) {
 		for _, q := range slices.SortedFunc(maps.Keys(in), func(a, b service.Quarantine) int { return strings.Compare(a.Name, b.Name) }) {
 			if notIn[q] == nil {

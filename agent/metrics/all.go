@@ -7,6 +7,7 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/internal/exposition"
 	"github.com/fairlead/fairlead/internal/histogram"
 )
 
@@ -29,7 +30,7 @@ var All = []Metric{
 	{"fairlead_degraded", "Optional kernel features that are unavailable on this node, by cause. Omitted if all are available. " +
 		"fairlead status shows the consequences.", []string{"feature", "reason"}, false, degraded},
 	ofPeers("fairlead_bgp_session_up", "1 if the BGP session with the peer is established, else 0.", false,
-		func(p *advertise.Peer) float64 { return truth(p.State == advertise.Established) }),
+		func(p *advertise.Peer) float64 { return exposition.Bool(p.State == advertise.Established) }),
 	ofPeers("fairlead_bgp_advertised_prefixes", "Prefixes currently advertised to the peer.", false,
 		func(p *advertise.Peer) float64 { return float64(p.Sent) }),
 	ofPeers("fairlead_bgp_received_prefixes", "Prefixes currently received from the peer.", false,
@@ -43,7 +44,7 @@ var All = []Metric{
 	{"fairlead_bfd_session_up", "1 if the BFD session with the peer is up, else 0. Omitted without BFD.", []string{"peer"}, false, func(s *status.Status, emit emit) {
 		for i := range s.Peers {
 			if p := &s.Peers[i]; p.BFD != "" && p.BFD != "off" {
-				emit(truth(p.BFD == "up"), nameOf(p))
+				emit(exposition.Bool(p.BFD == "up"), nameOf(p))
 			}
 		}
 	}},
@@ -179,7 +180,7 @@ var All = []Metric{
 // Backends lists the metrics of backends, which are exported only on request.
 var Backends = []Metric{
 	ofBackends("fairlead_backend_up", "1 if the backend passes its health check or has none, else 0.", false,
-		func(b *status.Backend) float64 { return truth(b.Health == "up" || b.Health == "unchecked") }),
+		func(b *status.Backend) float64 { return exposition.Bool(b.Health == "up" || b.Health == "unchecked") }),
 	ofBackends("fairlead_backend_packets_total", "Packets to a backend. With XDP, frontends that share a backend have the same counters of it.", true,
 		func(b *status.Backend) float64 { return float64(b.Counts.Packets) }),
 	ofBackends("fairlead_backend_bytes_total", "Bytes of these packets, as received from clients.", true,
@@ -199,13 +200,6 @@ var Histograms = []Distribution{
 		}
 		return &s.ServiceProxy.Delays
 	}},
-}
-
-func truth(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // nameOf returns a peer's configured name, or its address.
@@ -244,10 +238,11 @@ func ofBackends(name, help string, counter bool, read func(*status.Backend) floa
 		for i := range s.Services {
 			for j := range s.Services[i].Frontends {
 				f := &s.Services[i].Frontends[j]
+				if f.State == plan.Conflict { // the frontend is another Service's
+					continue
+				}
 				for k := range f.Backends {
-					if f.State != plan.Conflict { // the frontend is another Service's
-						emit(read(&f.Backends[k]), s.Services[i].ID, f.Key(), f.Backends[k].Address.String())
-					}
+					emit(read(&f.Backends[k]), s.Services[i].ID, f.Key(), f.Backends[k].Address.String())
 				}
 			}
 		}
@@ -301,7 +296,7 @@ func drainStages(s *status.Status, emit emit) {
 		return
 	}
 	for _, stage := range []plan.Stage{plan.Deferred, plan.Notifying, plan.GracefulShutdown, plan.Withdrawn, plan.Drained} {
-		emit(truth(s.Drain != nil && s.Drain.Stage == stage), string(stage))
+		emit(exposition.Bool(s.Drain != nil && s.Drain.Stage == stage), string(stage))
 	}
 }
 

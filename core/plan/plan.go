@@ -165,8 +165,8 @@ type Plan struct {
 	Refusals []Refusal
 	// Targets lists the backends to probe, each once, in no particular order.
 	Targets []health.Target
-	// drains means that operators drain backends, which may exist.
-	drains bool
+	// Quarantines are the orders that apply to backends, with their Services.
+	Quarantines map[service.Quarantine][]string
 }
 
 // Find returns the first frontend with a Key, which has it, or nil.
@@ -202,7 +202,6 @@ func Build(in Input) *Plan {
 	}
 	p.Frontends = make([]Frontend, 0, n)
 	drains := quarantinesOf(in.Quarantines)
-	p.drains = len(drains) > 0
 	for _, s := range in.Services {
 		t := targetsOf(s)
 		for i := range s.Frontends {
@@ -212,6 +211,9 @@ func Build(in Input) *Plan {
 	p.refuseConflicts(in)
 	p.collectTargets()
 	p.collectRoutes(in)
+	if len(drains) > 0 {
+		p.collectQuarantines()
+	}
 	return p
 }
 
@@ -229,7 +231,7 @@ func (p *Plan) collectTargets() {
 	var last service.HealthCheck
 	id := 0
 	for i := range p.Frontends {
-		if s := p.Frontends[i].State; s == Conflict || s == DedicatedElsewhere || s == NotAdvertised {
+		if p.Frontends[i].State.Elsewhere() {
 			continue
 		}
 		for _, b := range p.Frontends[i].Backends {
@@ -254,14 +256,14 @@ func (p *Plan) collectTargets() {
 // decide returns the decision on one frontend, without regard to conflicts.
 func decide(in Input, drains quarantines, s *service.Service, t targets, sf *service.Frontend) Frontend {
 	f := Frontend{Service: s, Key: sf.Key, PortName: sf.PortName, kind: sf.Kind, Backends: make([]Backend, len(sf.Backends))}
-	backends := drains.drain(s.ID, sf.Backends)
+	backends := drains.drain(&f, sf.Backends)
 	known := true
 	for i, b := range backends {
 		target, state := t.of(sf, b), health.Up
 		if target.Check.Kind != service.CheckNone {
 			state = in.Health(target)
 		}
-		f.Backends[i] = Backend{b, target, state, drains.find(s.ID, b)}
+		f.Backends[i].Backend, f.Backends[i].Target, f.Backends[i].Health = b, target, state
 		known = known && state != health.Unknown
 	}
 	if why := in.Node.dedicatedElsewhere(s); why != "" {

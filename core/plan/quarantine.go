@@ -29,16 +29,17 @@ func (qs quarantines) find(id service.ID, b service.Backend) *service.Quarantine
 	return its[i]
 }
 
-// drain returns the backends of a Service, with weight 0 for those in quarantine: the same
-// slice if no order applies. All load balancers compute the same, because the order has the
-// time at which the drain began.
-func (qs quarantines) drain(id service.ID, backends []service.Backend) []service.Backend {
+// drain notes which backends of a frontend are in quarantine. It returns its backends, with
+// weight 0 for these: the same slice if no order applies. All load balancers compute the
+// same, because the order has the time at which the drain began.
+func (qs quarantines) drain(f *Frontend, backends []service.Backend) []service.Backend {
 	if len(qs) == 0 {
 		return backends
 	}
 	drained := backends
 	for i, b := range backends {
-		q := qs.find(id, b)
+		q := qs.find(f.Service.ID, b)
+		f.Backends[i].Quarantine = q
 		if q == nil || b.Draining() {
 			continue
 		}
@@ -65,22 +66,18 @@ func (f *Frontend) drainingReason() string {
 	return fmt.Sprintf("all %d backends have weight 0 or are terminating: open connections continue, new ones are dropped; %s", len(f.Backends), fix)
 }
 
-// InQuarantine returns the orders that apply to backends of the plan, with their Services.
-func (p *Plan) InQuarantine() map[service.Quarantine][]string {
-	if !p.drains {
-		return nil
-	}
-	all := map[service.Quarantine][]string{}
+func (p *Plan) collectQuarantines() {
+	p.Quarantines = map[service.Quarantine][]string{}
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
 		for _, b := range f.Backends {
 			if b.Quarantine == nil {
 				continue
 			}
-			if id := f.Service.ID.String(); !slices.Contains(all[*b.Quarantine], id) {
-				all[*b.Quarantine] = append(all[*b.Quarantine], id)
+			its := p.Quarantines[*b.Quarantine]
+			if id := f.Service.ID.String(); !slices.Contains(its, id) {
+				p.Quarantines[*b.Quarantine] = append(its, id)
 			}
 		}
 	}
-	return all
 }

@@ -330,15 +330,24 @@ type Limits struct {
 	Packets, Opens uint32
 }
 
+// LimitNames are the names of limits in their annotation.
+var LimitNames = []string{"client-pps", "client-cps", "pps", "cps"}
+
+// Named returns the limit with a name, or nil.
+func (l *Limits) Named(name string) *uint32 {
+	i := slices.Index(LimitNames, name)
+	if i < 0 {
+		return nil
+	}
+	return []*uint32{&l.ClientPackets, &l.ClientOpens, &l.Packets, &l.Opens}[i]
+}
+
 // Annotation returns the limits as in their annotation: "client-cps=50,pps=100000".
 func (l Limits) Annotation() string {
 	var words []string
-	for _, one := range []struct {
-		name string
-		n    uint32
-	}{{"client-pps", l.ClientPackets}, {"client-cps", l.ClientOpens}, {"pps", l.Packets}, {"cps", l.Opens}} {
-		if one.n > 0 {
-			words = append(words, fmt.Sprintf("%s=%d", one.name, one.n))
+	for _, name := range LimitNames {
+		if n := *l.Named(name); n > 0 {
+			words = append(words, fmt.Sprintf("%s=%d", name, n))
 		}
 	}
 	return strings.Join(words, ",")

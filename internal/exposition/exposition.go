@@ -29,3 +29,11 @@ func BuildInfo(role, node string) prometheus.Collector {
 		ConstLabels: prometheus.Labels{"version": version.String(), "role": role, "node": node},
 	}, func() float64 { return 1 })
 }
+
+// Bool returns the value of a metric that is 1 or 0.
+func Bool(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -21,7 +21,8 @@ import (
 type Log struct {
 	level slog.LevelVar
 	json  atomic.Bool
-	lines *repeats
+	to    io.Writer
+	lines repeats
 
 	mu sync.Mutex
 	// until is when the level becomes normal again, or zero.
@@ -31,7 +32,9 @@ type Log struct {
 }
 
 // New returns a Log that writes text from level INFO.
-func New(w io.Writer) *Log { return &Log{lines: newRepeats(&lockedWriter{w: w})} }
+func New(w io.Writer) *Log {
+	return &Log{to: &lockedWriter{w: w}, lines: repeats{seen: map[string]*repeated{}}}
+}
 
 // lockedWriter lets the handlers of both formats write to one file.
 type lockedWriter struct {
@@ -48,7 +51,7 @@ func (l *lockedWriter) Write(b []byte) (int, error) {
 // Logger returns a logger that writes to the Log.
 func (l *Log) Logger() *slog.Logger {
 	options := &slog.HandlerOptions{Level: &l.level}
-	return slog.New(handler{log: l, text: slog.NewTextHandler(l.lines.to, options), json: slog.NewJSONHandler(l.lines.to, options)})
+	return slog.New(handler{log: l, text: slog.NewTextHandler(l.to, options), json: slog.NewJSONHandler(l.to, options)})
 }
 
 // Of returns the Log that a logger writes to, or nil if it writes elsewhere.

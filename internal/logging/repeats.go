@@ -2,7 +2,6 @@ package logging
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -25,8 +24,6 @@ type line struct {
 
 // repeats counts equal lines.
 type repeats struct {
-	to io.Writer
-
 	mu   sync.Mutex
 	seen map[string]*repeated
 }
@@ -37,8 +34,6 @@ type repeated struct {
 	held int // of these, not written
 	last line
 }
-
-func newRepeats(to io.Writer) *repeats { return &repeats{to: to, seen: map[string]*repeated{}} }
 
 // pass reports whether to write a line now.
 func (t *repeats) pass(key string, l line) bool {

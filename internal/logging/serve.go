@@ -32,10 +32,18 @@ func Serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(s) // the client is gone
 }
 
+// ParseLevel parses the level of a request.
+func ParseLevel(text string) (level slog.Level, err error) {
+	if level.UnmarshalText([]byte(text)) != nil {
+		return 0, fmt.Errorf("%q is none of debug, info, warn and error", text)
+	}
+	return level, nil
+}
+
 func change(r *http.Request) (level slog.Level, duration time.Duration, err error) {
 	q := r.URL.Query()
-	if err := level.UnmarshalText([]byte(q.Get("level"))); err != nil {
-		return 0, 0, fmt.Errorf("level: %q is none of debug, info, warn and error", q.Get("level"))
+	if level, err = ParseLevel(q.Get("level")); err != nil {
+		return 0, 0, fmt.Errorf("level: %w", err)
 	}
 	if text := q.Get("for"); text != "" {
 		if duration, err = time.ParseDuration(text); err != nil || duration < 0 {

@@ -19,15 +19,10 @@ const Quarantines = "/apis/fairlead.io/v1alpha1/quarantines"
 // NewQuarantine returns the order to drain a backend, "ADDR" or "ADDR:PORT", in a Service,
 // "namespace/name", or in all of them. The same arguments give the same name.
 func NewQuarantine(backend, of string) (q service.Quarantine, err error) {
-	end, err := netip.ParseAddrPort(backend)
-	if err != nil {
-		end = netip.AddrPort{}
-		if q.Addr, err = netip.ParseAddr(backend); err != nil {
-			return q, fmt.Errorf("%q is not the address of a backend, as in 172.16.1.10, 172.16.1.10:8080 or [2001:db8::10]:8080", backend)
-		}
-	}
-	if end.IsValid() {
+	if end, err := netip.ParseAddrPort(backend); err == nil {
 		q.Addr, q.Port = end.Addr(), end.Port()
+	} else if q.Addr, err = netip.ParseAddr(backend); err != nil {
+		return q, fmt.Errorf("%q is not the address of a backend, as in 172.16.1.10, 172.16.1.10:8080 or [2001:db8::10]:8080", backend)
 	}
 	q.Addr = q.Addr.Unmap()
 	q.Name = strings.ReplaceAll(q.Addr.StringExpanded(), ":", "-")

@@ -58,8 +58,10 @@ func (s *Source) Report(ctx context.Context, now map[Reported]Report) {
 			failed = err.Error()
 			continue
 		}
-		if delete(r.written, o); is {
+		if is {
 			r.written[o] = report
+		} else {
+			delete(r.written, o)
 		}
 	}
 	if failed != "" && failed != r.failed && ctx.Err() == nil {

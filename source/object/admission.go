@@ -68,7 +68,7 @@ var admissible = map[string]struct{ valid, want string }{
 	AnnotationMaxConnections:                {`v.matches(r'^[0-9]+$') || ` + celPerAddr, "a number of connections; want one like 500 or 172.16.1.2=500"},
 	AnnotationPortRanges:                    {`v.trim() == 'all' || v.split(',').all(p, p.matches(r'^\s*([^=]*=)?\s*[0-9]+-[0-9]+\s*$'))`, "a list of port ranges; want one like rtp=10000-19999, or all"},
 	AnnotationDenySourceRanges:              {celPrefixes, "a list of prefixes; want one like 192.0.2.0/24"},
-	AnnotationRateLimits:                    {`v.split(',').all(p, p.matches(r'^\s*(client-pps|client-cps|pps|cps)\s*=\s*[0-9]+\s*$'))`, "a list of rate limits; want one like client-cps=50,pps=100000"},
+	AnnotationRateLimits:                    {`v.split(',').all(p, p.matches(r'^\s*(` + strings.Join(service.LimitNames, "|") + `)\s*=\s*[0-9]+\s*$'))`, "a list of rate limits; want one like client-cps=50,pps=100000"},
 	AnnotationSYNProtection:                 oneOf(append(slices.Clone(service.SYNProtections), "")),
 }
 

@@ -258,18 +258,14 @@ func positive(what, v string) (uint32, error) {
 }
 
 func parseLimits(v string) (l service.Limits, err error) {
-	fields := map[string]*uint32{
-		"client-pps": &l.ClientPackets, "client-cps": &l.ClientOpens, "pps": &l.Packets, "cps": &l.Opens,
-	}
-	names := []string{"client-pps", "client-cps", "pps", "cps"}
 	err = eachPart(v, func(part string) (err error) {
 		name, text, ok := pair(part)
-		field := fields[name]
+		field := l.Named(name)
 		switch {
 		case !ok:
 			return fmt.Errorf("%q is not a limit; want limit=number, such as \"client-cps=50\"", part)
 		case field == nil:
-			return fmt.Errorf("unknown limit %q%s", name, cmp.Or(suggest.DidYouMean(name, names), "; want "+service.Alternatives(names)))
+			return fmt.Errorf("unknown limit %q%s", name, cmp.Or(suggest.DidYouMean(name, service.LimitNames), "; want "+service.Alternatives(service.LimitNames)))
 		case *field != 0:
 			return fmt.Errorf("%s is given twice", name)
 		}

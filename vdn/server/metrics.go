@@ -67,12 +67,12 @@ func (g gauges) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	for _, n := range v.Nodes {
-		emit(alive, truth(n.Alive), n.Name)
-		emit(failed, truth(n.Error != ""), n.Name)
+		emit(alive, exposition.Bool(n.Alive), n.Name)
+		emit(failed, exposition.Bool(n.Error != ""), n.Name)
 		emit(degraded, float64(len(n.Degraded)), n.Name)
 	}
 	for _, p := range v.Peers {
-		emit(connected, truth(p.Connected), p.Domain)
+		emit(connected, exposition.Bool(p.Connected), p.Domain)
 		no := 0
 		for _, n := range p.Networks {
 			if n.Refused != "" {
@@ -83,14 +83,7 @@ func (g gauges) Collect(to chan<- prometheus.Metric) {
 	}
 	emit(networks, float64(len(v.Networks)))
 	emit(overbooked, float64(len(v.Notes)))
-	emit(storeUp, truth(g.s.store.Err() == nil))
-	emit(leading, truth(g.s.leads.Load()))
+	emit(storeUp, exposition.Bool(g.s.store.Err() == nil))
+	emit(leading, exposition.Bool(g.s.leads.Load()))
 	emit(revision, float64(v.Revision))
-}
-
-func truth(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }

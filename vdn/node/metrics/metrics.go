@@ -47,23 +47,16 @@ func (g gauges) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
 	for _, c := range s.Controllers {
-		emit(reachable, truth(c.Reachable), c.URL)
+		emit(reachable, exposition.Bool(c.Reachable), c.URL)
 	}
 	var silent float64
 	if !s.Reachable && !s.Since.IsZero() {
 		silent = time.Since(s.Since).Seconds()
 	}
 	emit(unreachable, silent)
-	emit(cached, truth(s.Cached))
+	emit(cached, exposition.Bool(s.Cached))
 	emit(plan, float64(s.Plan))
 	emit(applied, float64(s.Applied))
-	emit(failed, truth(s.Error != ""))
+	emit(failed, exposition.Bool(s.Error != ""))
 	emit(degraded, float64(len(s.Degraded)))
-}
-
-func truth(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }

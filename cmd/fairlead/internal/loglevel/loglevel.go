@@ -5,7 +5,6 @@ package loglevel
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"time"
@@ -47,14 +46,14 @@ func (l *Command) Run(cmd *cobra.Command, args []string) error {
 }
 
 func (l *Command) check(args []string) error {
-	var level slog.Level
 	switch {
 	case l.For < 0:
 		return fmt.Errorf("--for: %s is negative", l.For)
 	case len(args) == 0 && l.For != 0:
 		return fmt.Errorf("--for: pass the level, too, as in fairlead log-level debug --for %s", l.For)
-	case len(args) > 0 && level.UnmarshalText([]byte(args[0])) != nil:
-		return fmt.Errorf("%q is none of debug, info, warn and error", args[0])
+	case len(args) > 0:
+		_, err := logging.ParseLevel(args[0])
+		return err
 	}
 	return nil
 }

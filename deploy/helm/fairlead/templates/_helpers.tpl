@@ -79,6 +79,19 @@ volumeMounts:
 {{- end }}
 {{- end }}
 
+{{/* Startup and liveness probe. The argument is where the daemon answers: httpGet without its path. */}}
+{{- define "fairlead.liveness" -}}
+startupProbe:
+  httpGet: {{ toJson (merge (dict "path" "/livez") .) }}
+  periodSeconds: 1
+  failureThreshold: 300
+livenessProbe:
+  httpGet: {{ toJson (merge (dict "path" "/livez") .) }}
+  periodSeconds: 10
+  timeoutSeconds: 10
+  failureThreshold: 6
+{{- end }}
+
 {{- define "fairlead.probes" -}}
 {{- $to := dict "port" (int .of) -}}
 {{- if .host }}{{ $_ := set $to "host" "127.0.0.1" }}{{ end -}}
@@ -86,15 +99,7 @@ volumeMounts:
 ports:
   - {name: metrics, containerPort: {{ int .of }}}
 {{- end }}
-startupProbe:
-  httpGet: {{ toJson (merge (dict "path" "/livez") $to) }}
-  periodSeconds: 1
-  failureThreshold: 300
-livenessProbe:
-  httpGet: {{ toJson (merge (dict "path" "/livez") $to) }}
-  periodSeconds: 10
-  timeoutSeconds: 10
-  failureThreshold: 6
+{{ include "fairlead.liveness" $to }}
 readinessProbe:
   httpGet: {{ toJson (merge (dict "path" "/readyz") $to) }}
   periodSeconds: 5
