@@ -22,10 +22,7 @@ func Sheet(list []event.Event, wide bool) status.Sheet {
 	}
 	s.Head = append(s.Head, "CAUSE")
 	for _, e := range list {
-		object, change := e.Object.String(), strings.TrimSpace(e.From+" -> "+e.To)
-		if e.From == "" || e.To == "" {
-			change = e.From + e.To
-		}
+		object, change := e.Object.String(), e.Change()
 		row := []string{stamp(e.Last), string(e.Type), strings.TrimSpace(object + " " + e.Field), change, fmt.Sprint(e.Count)}
 		if wide {
 			row = []string{stamp(e.Last), stamp(e.Time), string(e.Severity), string(e.Type), object, e.Field, strings.Join(e.Services, ","), change, fmt.Sprint(e.Count)}

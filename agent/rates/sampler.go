@@ -46,7 +46,13 @@ type Config struct {
 // compares them with the last reading. It does nothing in between.
 type Sampler struct {
 	Config
-	mu        sync.Mutex
+	mu sync.Mutex
+	readings
+	forget *time.Timer
+}
+
+// readings is what a Sampler keeps while somebody asks.
+type readings struct {
 	byKey     meter[service.Key]
 	byBackend meter[backendKey]
 	drops     meter[Cause]
@@ -58,7 +64,6 @@ type Sampler struct {
 	fault    error
 	// busy is the CPU time since the last reading, cost that between the last two.
 	busy, cost time.Duration
-	forget     *time.Timer
 }
 
 // New returns a Sampler.
@@ -209,8 +214,7 @@ func (s *Sampler) dropped() []Drop {
 func (s *Sampler) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.byKey, s.byBackend, s.drops = meter[service.Key]{}, meter[backendKey]{}, meter[Cause]{}
-	s.index, s.rates, s.measured, s.total, s.busy, s.cost, s.fault = nil, nil, false, Rate{}, 0, 0, nil
+	s.readings = readings{}
 }
 
 // cpuTime returns the CPU time of the calling thread.

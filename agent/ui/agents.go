@@ -92,28 +92,17 @@ func (a *Agent) ask(ctx context.Context, method, path string, params url.Values,
 	return nil, fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(text)))
 }
 
-// get decodes an answer, a JSON value, and returns its size.
-func (a *Agent) get(ctx context.Context, path string, params url.Values, into any) (int64, error) {
+// get decodes an answer, a JSON value.
+func (a *Agent) get(ctx context.Context, path string, params url.Values, into any) error {
 	body, err := a.ask(ctx, http.MethodGet, path, params, nil)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer body.Close()
-	counted := &counter{Reader: limit.NewReader(body, "answer", limit.Answer)}
-	err = json.NewDecoder(counted).Decode(into)
-	_, _ = io.Copy(io.Discard, counted) // so that the connection is used again
-	return counted.n, err
-}
-
-type counter struct {
-	io.Reader
-	n int64
-}
-
-func (c *counter) Read(b []byte) (int, error) {
-	n, err := c.Reader.Read(b)
-	c.n += int64(n)
-	return n, err
+	bounded := limit.NewReader(body, "answer", limit.Answer)
+	err = json.NewDecoder(bounded).Decode(into)
+	_, _ = io.Copy(io.Discard, bounded) // so that the connection is used again
+	return err
 }
 
 // lines returns the JSON values of a stream, at most so many, until ctx ends.

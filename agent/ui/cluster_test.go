@@ -68,7 +68,7 @@ func (f *fakeAgent) handler() http.Handler {
 			_ = json.NewEncoder(w).Encode(get(r))
 		})
 	}
-	answer("GET "+statusPath, func(r *http.Request) any { return f.status(r) })
+	answer("GET "+status.Path, func(r *http.Request) any { return f.status(r) })
 	answer("GET "+rates.Path, func(r *http.Request) any { return f.rates(r) })
 	answer("POST "+tracePath, func(*http.Request) any {
 		return map[string]any{"interface": "eth0", "verdict": "XDP_DROP", "drop": "no-frontend", "in": frame(), "out": frame(), "steps": []map[string]string{{"text": "parsed as TCP"}, {"text": "dropped: no-frontend"}}}

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -20,11 +21,10 @@ import (
 	"github.com/fairlead/fairlead/internal/pktdump"
 )
 
-// Paths of agents (agent/status, cmd/fairlead/internal/api).
+// Paths of agents (cmd/fairlead/internal/api).
 const (
-	statusPath = "/v1/status"
-	dropsPath  = "/v1/drops/events"
-	tracePath  = "/v1/trace"
+	dropsPath = "/v1/drops/events"
+	tracePath = "/v1/trace"
 )
 
 const (
@@ -88,15 +88,15 @@ func (s *server) snapshot(r *http.Request) (any, error) {
 
 func (a *Agent) snapshot(ctx context.Context, queries []url.Values, since string) agentAnswer {
 	answer := agentAnswer{Name: a.Name, Rates: []json.RawMessage{}, Events: []json.RawMessage{}}
-	size, err := a.get(ctx, statusPath, selection.Selection{Node: true, Problems: true}.Values(), &answer.Status)
+	err := a.get(ctx, status.Path, selection.Selection{Node: true, Problems: true}.Values(), &answer.Status)
 	if err != nil {
 		answer.Error, answer.Status = err.Error(), nil
 		return answer
 	}
-	answer.pause = time.Duration(size) * perByte
+	answer.pause = time.Duration(len(answer.Status)) * perByte
 	for _, q := range queries {
 		var one json.RawMessage
-		if _, err := a.get(ctx, rates.Path, q, &one); err != nil {
+		if err := a.get(ctx, rates.Path, q, &one); err != nil {
 			answer.Missing = err.Error()
 			break // a router has none
 		}
@@ -149,7 +149,7 @@ func (s *server) explain(r *http.Request) (any, error) {
 	return each(r.Context(), s, func(ctx context.Context, a *Agent) explained {
 		answer := explained{Name: a.Name}
 		var st status.Status
-		_, err := a.get(ctx, statusPath, only.Values(), &st)
+		err := a.get(ctx, status.Path, only.Values(), &st)
 		if err == nil {
 			answer.Chains, err = chains(st)
 		}
@@ -188,10 +188,7 @@ func (s *server) drops(r *http.Request) (any, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), sampleTime)
 	defer cancel()
-	every := r.URL.Query().Get("every")
-	if every == "" {
-		every = "1"
-	}
+	every := cmp.Or(r.URL.Query().Get("every"), "1")
 	all, err := a.lines(ctx, dropsPath, url.Values{"every": {every}}, maxSamples)
 	if err != nil && ctx.Err() == nil {
 		return nil, fmt.Errorf("%s: %w", a.Name, err)

@@ -55,7 +55,7 @@ type drops struct {
 
 // counts queries the drops: by reason, the count of each CPU.
 func (d *drops) counts(ctx context.Context) (counts map[string][]uint64, err error) {
-	err = d.DoJSON(ctx, http.MethodGet, api.DropsPath, nil, &counts)
+	err = d.DoJSON(ctx, http.MethodGet, api.DropsPath, nil, nil, &counts)
 	return counts, err
 }
 

@@ -137,7 +137,7 @@ func (t *tracer) run(cmd *cobra.Command) error {
 		return err
 	}
 	var got xdp.Trace
-	if err := t.DoJSON(cmd.Context(), http.MethodPost, api.TracePath, bytes.NewReader(ask), &got); err != nil {
+	if err := t.DoJSON(cmd.Context(), http.MethodPost, api.TracePath, nil, bytes.NewReader(ask), &got); err != nil {
 		return err
 	}
 	if t.write != "" {

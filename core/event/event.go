@@ -108,6 +108,14 @@ func (e Event) complete() Event {
 	return e
 }
 
+// Change returns "up -> down", or what of it is known.
+func (e *Event) Change() string {
+	if e.From == "" || e.To == "" {
+		return e.From + e.To
+	}
+	return e.From + " -> " + e.To
+}
+
 // Shorten returns a text as an event stores it.
 func Shorten(text string) string {
 	return strings.Clone(shorten.Text(strings.ToValidUTF8(text, "\uFFFD"), maxText))

@@ -117,8 +117,7 @@ func (r report) members(names []string) (all []member) {
 			if e.Subject != name {
 				continue
 			}
-			what, _, _ := strings.Cut(e.Name, "-")
-			m.Notes = append(m.Notes, note{classes[what], fmt.Sprintf("%s at %.1f s", past[what], e.StartedMs/1000)})
+			m.Notes = append(m.Notes, note{classes[e.verb()], fmt.Sprintf("%s at %.1f s", past[e.verb()], e.StartedMs/1000)})
 		}
 		if len(m.Notes) == 0 {
 			m.Notes = []note{{"muted", "unchanged"}}
@@ -128,7 +127,13 @@ func (r report) members(names []string) (all []member) {
 	return all
 }
 
-// past and classes describe events by their first word.
+// verb is "kill" of kill-balancer.
+func (e Event) verb() string {
+	verb, _, _ := strings.Cut(e.Name, "-")
+	return verb
+}
+
+// past and classes describe events by their verbs.
 var (
 	past    = map[string]string{"add": "added", "remove": "removed", "kill": "killed", "cut": "disconnected", "drain": "drained"}
 	classes = map[string]string{"add": "good", "remove": "warn", "drain": "warn", "kill": "bad", "cut": "bad"}
@@ -159,7 +164,7 @@ func (r *Result) rates(title, unit string, of func(Sample) map[string]float64) d
 	}
 	for _, e := range r.Events {
 		c.Events = append(c.Events, design.Event{
-			At: e.StartedMs / 1000, Name: e.Name + " " + e.Subject, Bad: strings.HasPrefix(e.Name, "kill") || strings.HasPrefix(e.Name, "cut"),
+			At: e.StartedMs / 1000, Name: e.Name + " " + e.Subject, Bad: classes[e.verb()] == "bad",
 			Detail: fmt.Sprintf("converged in %.1f ms, %d failed", e.ConvergedMs, e.Failed),
 		})
 	}

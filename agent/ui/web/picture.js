@@ -20,13 +20,12 @@ export function topology(svg, agents, backends, { open, up }) {
     })
     if (!shown.length) parts.push(element('text', { class: 'small', x: columns[column], y: height / 2 + 12 }, 'none'))
   })
-  const [, shownBalancers] = lists
-  for (const b of shownBalancers.slice(0, maxBoxes)) {
+  const [, boxes] = lists, most = Math.max(1, ...nodes.flatMap(n => [...n.rates.values()]))
+  for (const b of boxes.slice(0, maxBoxes)) {
     for (const r of routers.slice(0, maxBoxes)) {
       const p = r.peers.get(b.name)
       if (p) links.append(link(r, b, { class: 'link ' + (up(p) ? 'up' : 'down'), 'stroke-width': up(p) && p.bfd === 'up' ? 4 : 2 }, `${b.name} to ${r.name}: ${p.state}, BFD ${p.bfd || 'off'}${p.lastError && !up(p) ? ', ' + p.lastError : ''}`))
     }
-    const most = Math.max(1, ...nodes.flatMap(n => [...n.rates.values()]))
     for (const n of nodes.slice(0, maxBoxes)) {
       const rate = n.rates.get(b.name)
       if (rate !== undefined) links.append(link(b, n, { class: 'link flow', 'stroke-width': (1 + 7 * Math.sqrt(rate / most)).toFixed(1) }, `${b.name} to ${n.name}: ${format(rate, 'packets/s')}`))

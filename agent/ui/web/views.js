@@ -53,7 +53,7 @@ const agents = () => [...model.agents.values()]
 const statuses = () => agents().filter(a => a.status)
 const balances = a => a.status && /balancer/.test(a.status.role)
 const sum = (all, of) => all.reduce((n, one) => n + (of(one) || 0), 0)
-export const age = text => {
+const age = text => {
   const s = Math.max(0, (model.now - Date.parse(text)) / 1000)
   if (!text || Number.isNaN(s)) return ''
   return s < 120 ? Math.round(s) + 's' : s < 7200 ? Math.round(s / 60) + 'm' : s < 172800 ? Math.round(s / 3600) + 'h' : Math.round(s / 86400) + 'd'
@@ -123,7 +123,7 @@ export function overview({ open }) {
     fact(format(dropRate), 'drops/s', dropRate > 0 ? 'warn' : ''),
   )
   topology($('topology'), all, merged('backends', r => r.backend), { open, up })
-  charts('traffic', 'dropped')
+  charts({ traffic: 'traffic', dropped: 'drops' })
   table('attention', ['service', 'state', 'backends', 'reason'], attention.map(r => ({ key: r.service, open: () => open('service', r.service),
     cells: [r.service, state(r.state, level(r.state) === 'good' ? 'warn' : level(r.state)), `${r.up}/${r.backends}`, where(r)] })), 'none: all are active, and all backends are up')
   eventTable('latest', model.events.slice(0, 8))
@@ -142,20 +142,19 @@ function nodeTable() {
 
 const drawn = new Map() // charts by the figure's name
 
-// charts draws the history of traffic and drops with the events of its time.
-function charts(traffic, drops) {
+// charts draws histories, "traffic" or "drops" by the figure's name, with the events of their time.
+function charts(figures) {
   const min = Math.max(model.now - 600000, Math.min(model.from, model.now - 120000))
   const notable = model.events.filter(e => e.at >= min && /Peer|BFD|Drain|Backend(Un)?[Hh]ealthy|Agent/.test(e.type)).slice(0, 40)
   const events = notable.map(e => ({ at: e.at, name: e.type, bad: e.severity === 'Warning', detail: `${e.agent}, ${subject(e)}` }))
   const x = { time: true, min, max: model.now }
   const series = all => [...all].sort(([a], [b]) => a < b ? -1 : 1).map(([name, points]) => ({ name, points }))
-  const specs = {
-    [traffic]: { title: 'Traffic from clients, by node', y: { unit: 'bit/s' }, series: series(model.traffic) },
-    [drops]: { title: 'Dropped packets, by reason', y: { unit: 'packets/s' }, series: series(model.drops) },
+  const histories = {
+    traffic: { title: 'Traffic from clients, by node', y: { unit: 'bit/s' }, series: series(model.traffic) },
+    drops: { title: 'Dropped packets, by reason', y: { unit: 'packets/s' }, series: series(model.drops) },
   }
-  for (const [id, spec] of Object.entries(specs)) {
-    if (id === 'undefined') continue
-    const full = { kind: 'area', group: 'history', x, events, ...spec }
+  for (const [id, history] of Object.entries(figures)) {
+    const full = { kind: 'area', group: 'history', x, events, ...histories[history] }
     if (drawn.has(id)) drawn.get(id).update(full)
     else drawn.set(id, chart($(id), full))
   }
@@ -189,7 +188,7 @@ export function peers() {
 }
 
 export function drops({ request }) {
-  charts('undefined', 'drop-history')
+  charts({ 'drop-history': 'drops' })
   const all = new Map()
   for (const a of agents()) {
     for (const d of a.rates?.node?.drops || []) {

@@ -86,22 +86,28 @@ func (m *machine) wantAlerts(want map[string]bool) {
 // get requests a path of an address on the machine.
 func (m *machine) get(address, path string) (code int, text string) {
 	m.t.Helper()
-	dial := func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
+	return request(m.t, func(ctx context.Context) (conn net.Conn, err error) {
 		testkit.Do(m.t, m.NS, func() error {
 			conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", netip.MustParseAddrPort(address).String())
 			return nil
 		})
 		return conn, err
-	}
-	client := http.Client{Timeout: fixture.Within, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	}, address, path)
+}
+
+// request requests a path of an address, to which dial connects.
+func request(t *testing.T, dial func(context.Context) (net.Conn, error), address, path string) (code int, text string) {
+	t.Helper()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }, DisableKeepAlives: true}
+	client := http.Client{Timeout: fixture.Within, Transport: transport}
 	resp, err := client.Get("http://" + address + path)
 	if err != nil {
-		m.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		m.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return resp.StatusCode, string(body)
 }

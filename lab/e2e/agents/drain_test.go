@@ -3,9 +3,7 @@ package agents_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -144,21 +142,11 @@ func (w *drained) seeDrained(t *testing.T, pod topology.Pod, before advertise.Pe
 // scrape requests the metrics of a host's agent, as Prometheus does.
 func (w *drained) scrape(t *testing.T, host string, want ...string) {
 	t.Helper()
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+	_, text := request(t, func(ctx context.Context) (net.Conn, error) {
 		return w.Lab.Host(host).Dial(ctx, netip.Addr{}, netip.MustParseAddrPort(metricsAt))
-	}
-	client := http.Client{Timeout: fixture.Within, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
-	resp, err := client.Get("http://" + metricsAt + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, metricsAt, "/metrics")
 	for _, one := range want {
-		if !strings.Contains(string(text), "\n"+one) {
+		if !strings.Contains(text, "\n"+one) {
 			t.Errorf("metrics of %s are without %s:\n%s", host, one, text)
 		}
 	}

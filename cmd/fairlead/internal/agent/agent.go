@@ -374,7 +374,7 @@ func (a *agent) statusSource() status.Agent {
 	if a.dsr != nil {
 		s.DSRAgent, s.Placement = a.dsr.State, a.dsr.Placement
 	}
-	if a.speaker != nil && len(a.speaker.Peers()) > 0 {
+	if len(a.peers()) > 0 {
 		s.Announcer = advertise.Announcer(a.speaker)
 	}
 	if a.keys != nil {

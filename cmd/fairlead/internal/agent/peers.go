@@ -87,10 +87,7 @@ func (a *agent) taken() map[netip.Addr]string {
 	for _, m := range a.config.Layer2.Members {
 		all[m] = "another balancer (--l2-members)"
 	}
-	if a.speaker == nil {
-		return all
-	}
-	for _, p := range a.speaker.Peers() {
+	for _, p := range a.peers() {
 		if addr, err := netip.ParseAddr(p.Address); err == nil && !p.Unconfigured {
 			all[addr] = strings.TrimSpace("BGP peer " + p.Name)
 		}

@@ -76,7 +76,7 @@ func (f *Flow) trace(ctx context.Context) error {
 		return err
 	}
 	f.facts.Trace = &xdp.Trace{}
-	return f.DoJSON(ctx, http.MethodPost, api.TracePath, bytes.NewReader(ask), f.facts.Trace)
+	return f.DoJSON(ctx, http.MethodPost, api.TracePath, nil, bytes.NewReader(ask), f.facts.Trace)
 }
 
 // track looks for the flow where it is tracked.

@@ -25,8 +25,8 @@ func (q *Query) Do(ctx context.Context, method, path string, params url.Values, 
 }
 
 // DoJSON sends a request and decodes the response, one JSON value.
-func (q *Query) DoJSON(ctx context.Context, method, path string, body io.Reader, into any) error {
-	got, err := q.Do(ctx, method, path, nil, body)
+func (q *Query) DoJSON(ctx context.Context, method, path string, params url.Values, body io.Reader, into any) error {
+	got, err := q.Do(ctx, method, path, params, body)
 	if err != nil {
 		return err
 	}

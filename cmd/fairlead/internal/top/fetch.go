@@ -2,8 +2,6 @@ package top
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"net/http"
 
 	"github.com/fairlead/fairlead/agent/journal"
@@ -11,7 +9,6 @@ import (
 	"github.com/fairlead/fairlead/agent/selection"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/query"
 	"github.com/fairlead/fairlead/core/event"
-	"github.com/fairlead/fairlead/internal/limit"
 )
 
 // FromAgent returns a Fetch that queries an agent.
@@ -20,7 +17,7 @@ func FromAgent(q *query.Query) Fetch {
 		ctx, cancel := context.WithTimeout(ctx, query.Timeout)
 		defer cancel()
 		s.For = w
-		s.Err = rated(ctx, q, w.Query, &s.Report)
+		s.Err = q.DoJSON(ctx, http.MethodGet, rates.Path, w.Query.Values(), nil, &s.Report)
 		if s.Err == nil && w.Status {
 			s.Status, s.Err = q.FetchOnly(ctx, selection.Selection{Node: true})
 		}
@@ -29,18 +26,6 @@ func FromAgent(q *query.Query) Fetch {
 		}
 		return s
 	}
-}
-
-func rated(ctx context.Context, q *query.Query, of rates.Query, into *rates.Report) error {
-	body, err := q.Do(ctx, http.MethodGet, rates.Path, of.Values(), nil)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	if err := json.NewDecoder(limit.NewReader(body, rates.Path, limit.Item)).Decode(into); err != nil {
-		return errors.New("the agent's response is incomplete: " + err.Error())
-	}
-	return nil
 }
 
 func recorded(ctx context.Context, q *query.Query, of event.Query) (all []event.Event, err error) {

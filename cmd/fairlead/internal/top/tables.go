@@ -213,10 +213,7 @@ func eventTable(events []event.Event) table {
 
 // changeOf returns "up -> down: connection refused", or what of it is known.
 func changeOf(e event.Event) string {
-	change := e.From + e.To
-	if e.From != "" && e.To != "" {
-		change = e.From + " -> " + e.To
-	}
+	change := e.Change()
 	if change != "" && e.Cause != "" {
 		change += ": "
 	}

@@ -2,6 +2,7 @@ package top
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -277,7 +278,7 @@ func (m *Model) backend() []Line {
 	}
 	lines = append(append(lines, state...), Line{})
 	lines = append(lines, m.list(m.table(), max((m.height-len(lines)-above-below)/2, 1), false)...)
-	host := strings.Trim(b.Backend[:strings.LastIndexByte(b.Backend, ':')], "[]")
+	host, _, _ := net.SplitHostPort(b.Backend)
 	return append(lines, m.recent(func(e event.Event) bool { return e.Object == event.Object{Kind: "Backend", Name: host} }, changeOf)...)
 }
 

@@ -20,7 +20,8 @@ import (
 	"github.com/fairlead/fairlead/internal/profile"
 )
 
-const statusPath = "/v1/status"
+// Path is where a process serves its Status.
+const Path = "/v1/status"
 
 // Serve listens on the unix socket at path and serves the status until ctx is canceled.
 func Serve(ctx context.Context, path string, get func() Status, more ...socket.Endpoint) error {
@@ -65,7 +66,7 @@ func Handler(get Getter, more ...socket.Endpoint) http.Handler {
 	}
 	mux.HandleFunc(logging.Path, logging.Serve)
 	mux.HandleFunc("GET "+profile.Path+"{name}", profile.Serve)
-	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET "+Path, func(w http.ResponseWriter, r *http.Request) {
 		only, err := selection.Parse(r.URL.Query())
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -88,7 +89,7 @@ func Handler(get Getter, more ...socket.Endpoint) http.Handler {
 // several, the error lists them; without one, it returns the agent's socket, so that
 // connecting fails with a suitable error.
 func Find(ctx context.Context, dir string) (string, error) {
-	found, err := filepath.Glob(filepath.Join(dir, "*.sock"))
+	found, err := socket.In(dir)
 	if err != nil {
 		return "", err
 	}
@@ -113,7 +114,7 @@ func Fetch(ctx context.Context, path string) (Status, error) {
 // FetchOnly queries the Status of what is selected. The answer may contain more.
 func FetchOnly(ctx context.Context, path string, only selection.Selection) (Status, error) {
 	var s Status
-	target := statusPath
+	target := Path
 	if params := only.Values(); len(params) > 0 {
 		target += "?" + params.Encode()
 	}

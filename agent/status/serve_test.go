@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/agent/socket"
-	"github.com/fairlead/fairlead/internal/limit"
 )
 
 // serve runs Serve until the returned stop is called, which returns its error.
@@ -228,18 +227,5 @@ func TestEndpoints(t *testing.T) {
 		if _, err := socket.Ask(ctx, path, http.MethodGet, target, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", target, err)
 		}
-	}
-}
-
-// An answer that never ends is read only up to its limit.
-func TestAnswerIsBounded(t *testing.T) {
-	var r Readiness
-	if err := socket.Decode(strings.NewReader(`{"ready":true}`), "a.sock", 14, &r); err != nil || !r.Ready {
-		t.Errorf("%+v, %v", r, err)
-	}
-	err := socket.Decode(strings.NewReader(`{"ready":true }`), "a.sock", 14, &r)
-	var long *limit.TooLong
-	if !errors.As(err, &long) || !strings.Contains(err.Error(), "a.sock") {
-		t.Errorf("%v, want an error that names the socket and the limit", err)
 	}
 }
