@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -212,12 +211,4 @@ type capped struct{ text []byte }
 func (c *capped) Write(b []byte) (int, error) {
 	c.text = append(c.text, b[:min(len(b), limit.Item-len(c.text))]...)
 	return len(b), nil
-}
-
-func sortedNames[V any](of map[string]V) (names []string) {
-	for name := range of {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
