@@ -1,7 +1,6 @@
 package kubectl
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -105,12 +104,7 @@ func (q query) sysdump(ctx context.Context, api getter, args []string, out io.Wr
 
 // dumps makes a dump on every node.
 func (q query) dumps(ctx context.Context, words []string) []sysdump.Part {
-	dumps := make([]bytes.Buffer, len(q.pods))
-	errs := q.each(ctx, func(ctx context.Context, i int) error {
-		ctx, cancel := context.WithTimeout(ctx, q.Timeout)
-		defer cancel()
-		return q.run(ctx, q.pods[i], words, &dumps[i])
-	})
+	dumps, errs := q.answers(ctx, words)
 	parts := make([]sysdump.Part, len(q.pods))
 	for i, p := range q.pods {
 		parts[i] = sysdump.Part{Name: p.Spec.NodeName, Dump: &dumps[i], Err: errs[i]}
