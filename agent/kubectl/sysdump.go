@@ -3,10 +3,8 @@ package kubectl
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -91,15 +89,7 @@ func (q query) sysdump(ctx context.Context, api getter, args []string, out io.Wr
 	wait.Go(func() { q.objects(ctx, api, &c, *since) })
 	wait.Wait()
 	archive, all, summary := c.Merge(time.Now(), *size<<20)
-	to, err := os.OpenFile(*file, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(sysdump.Write(to, archive, summary, all), to.Close()); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(out, "%s\nwritten to %s\n", summary, *file)
-	return err
+	return sysdump.WriteFile(*file, archive, summary, all, out)
 }
 
 // dumps makes a dump on every node.
