@@ -1,6 +1,7 @@
 package faults_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -8,8 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"unsafe"
 
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/agent/socket"
@@ -240,12 +241,6 @@ func restarted(args ...string) change {
 	}
 }
 
-// Commands of bpf(2), from linux/bpf.h.
-const (
-	bpfObjGet     = 7
-	bpfLinkDetach = 34
-)
-
 // detach detaches the program of the load balancer from its interface.
 func detach(t *testing.T, w *world) {
 	t.Helper()
@@ -257,23 +252,13 @@ func detach(t *testing.T, w *world) {
 		return err
 	})
 	for _, pin := range pins {
-		name, err := unix.BytePtrFromString(pin)
+		l, err := link.LoadPinnedLink(pin, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		get := struct {
-			path      uint64
-			fd, flags uint32
-		}{path: uint64(uintptr(unsafe.Pointer(name)))}
-		fd, _, errno := unix.Syscall(unix.SYS_BPF, bpfObjGet, uintptr(unsafe.Pointer(&get)), unsafe.Sizeof(get))
-		if errno != 0 {
-			t.Fatal(errno)
+		if err := errors.Join(l.Detach(), l.Close()); err != nil {
+			t.Fatal(err)
 		}
-		link := uint32(fd)
-		if _, _, errno := unix.Syscall(unix.SYS_BPF, bpfLinkDetach, uintptr(unsafe.Pointer(&link)), unsafe.Sizeof(link)); errno != 0 {
-			t.Fatal(errno)
-		}
-		_ = unix.Close(int(fd))
 	}
 	if len(pins) == 0 {
 		t.Fatal("no link is pinned")
