@@ -26,6 +26,9 @@ const Dir = "/run/fairlead"
 // Default returns the default socket of a role.
 func Default(role string) string { return filepath.Join(Dir, role+".sock") }
 
+// All returns the sockets in a directory.
+func All(dir string) ([]string, error) { return filepath.Glob(filepath.Join(dir, "*.sock")) }
+
 var (
 	// ErrNoAgent means that nothing listens on the socket.
 	ErrNoAgent = errors.New("is it running? pass --socket if it answers elsewhere")

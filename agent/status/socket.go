@@ -88,7 +88,7 @@ func Handler(get Getter, more ...socket.Endpoint) http.Handler {
 // several, the error lists them; without one, it returns the agent's socket, so that
 // connecting fails with a suitable error.
 func Find(ctx context.Context, dir string) (string, error) {
-	found, err := filepath.Glob(filepath.Join(dir, "*.sock"))
+	found, err := socket.All(dir)
 	if err != nil {
 		return "", err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +24,7 @@ func agents(ctx context.Context, o doctor.Options) ([]doctor.Agent, error) {
 	paths := []string{o.Socket}
 	if o.Socket == "" {
 		var err error
-		if paths, err = filepath.Glob(filepath.Join(socket.Dir, "*.sock")); err != nil {
+		if paths, err = socket.All(socket.Dir); err != nil {
 			return nil, err
 		}
 	}

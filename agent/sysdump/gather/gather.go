@@ -95,7 +95,7 @@ func Collect(ctx context.Context, o Options) (*sysdump.Archive, []sysdump.Findin
 func (c *collector) find(ctx context.Context) (err error) {
 	paths := c.Sockets
 	if len(paths) == 0 {
-		if paths, err = filepath.Glob(filepath.Join(socket.Dir, "*.sock")); err != nil {
+		if paths, err = socket.All(socket.Dir); err != nil {
 			return err
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -58,7 +57,7 @@ type command struct {
 func (u *command) run(cmd *cobra.Command) (err error) {
 	addresses := u.agents
 	if len(addresses) == 0 {
-		if addresses, err = filepath.Glob(filepath.Join(socket.Dir, "*.sock")); err != nil {
+		if addresses, err = socket.All(socket.Dir); err != nil {
 			return err
 		}
 	}
