@@ -233,7 +233,7 @@ func usable(s status.Status, svc status.Service, f status.Frontend) Step {
 		switch {
 		case b.Weight == 0:
 			drains++
-		case b.Health == "up" || b.Health == "unchecked":
+		case b.Passes():
 			takes++
 		default:
 			ill = append(ill, illness(s, b))

@@ -100,7 +100,7 @@ func usesOf(s status.Status) (all []quarantine.Use) {
 		for _, f := range svc.Frontends {
 			for _, b := range f.Backends {
 				all = append(all, quarantine.Use{Service: id, Frontend: f.Key(), Backend: service.Backend{Addr: b.Address, Name: b.Name},
-					Takes: b.Weight > 0 && (b.Health == "up" || b.Health == "unchecked")})
+					Takes: b.Weight > 0 && b.Passes()})
 			}
 		}
 	}
