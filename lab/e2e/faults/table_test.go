@@ -1,7 +1,6 @@
 package faults_test
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -10,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
+	"github.com/fairlead/fairlead/lab/testnet"
 	"github.com/fairlead/fairlead/lab/topology"
 )
 
@@ -90,7 +89,7 @@ var faults = []fault{
 			t.Fatal(err)
 		}
 	}, host: node, socket: nodeSocket, look: []string{"status"}, cause: "no agent answers on", found: "connection refused"},
-	{name: "program detached", set: detach, unset: restarted(), look: []string{"doctor"}, cause: "the agent attached its XDP program to eth0, and it is gone"},
+	{name: "program detached", set: func(t *testing.T, w *world) { testnet.Detach(t, cluster.BPFFS(w.balancer.Name)) }, unset: restarted(), look: []string{"doctor"}, cause: "the agent attached its XDP program to eth0, and it is gone"},
 	{name: "wrong AS", set: restarted("--local-asn", "65099"), unset: restarted(), look: []string{"get peers"}, cause: "AS"},
 	{name: "wrong password", set: func(t *testing.T, w *world) {
 		file := filepath.Join(w.dir, "password")
@@ -238,29 +237,5 @@ func restarted(args ...string) change {
 		if err := w.StartBalancer(w.balancer, append([]string{"--max-frontends", "4"}, args...)...); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// detach detaches the program of the load balancer from its interface.
-func detach(t *testing.T, w *world) {
-	t.Helper()
-	var pins []string
-	_ = filepath.WalkDir(cluster.BPFFS(w.balancer.Name), func(path string, _ os.DirEntry, err error) error {
-		if strings.Contains(filepath.Base(path), "link_") {
-			pins = append(pins, path)
-		}
-		return err
-	})
-	for _, pin := range pins {
-		l, err := link.LoadPinnedLink(pin, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(l.Detach(), l.Close()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(pins) == 0 {
-		t.Fatal("no link is pinned")
 	}
 }
