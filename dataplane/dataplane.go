@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
@@ -161,4 +162,13 @@ type Description struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// Drops counts dropped packets by drop reason.
 	Drops map[string]uint64 `json:"drops,omitempty"`
+}
+
+// Interfaces returns what the lines of Attached are about.
+func (d *Description) Interfaces() (names []string) {
+	for _, line := range d.Attached {
+		name, _, _ := strings.Cut(line, ":")
+		names = append(names, name)
+	}
+	return names
 }

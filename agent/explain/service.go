@@ -195,12 +195,13 @@ func asymmetric(s status.Status, svc status.Service, f status.Frontend) string {
 	if svc.ForwardingMode != service.NAT && svc.ForwardingMode != service.FullNAT || len(s.DataPlane.Attached) == 0 {
 		return ""
 	}
+	attached := s.DataPlane.Interfaces()
 	var not []string
 	for _, b := range f.Backends {
 		if b.Detail == nil || b.Detail.Path == nil || b.Detail.Path.Local || b.Detail.Path.Interface == "" {
 			continue
 		}
-		if !slices.ContainsFunc(s.DataPlane.Attached, func(line string) bool { return strings.HasPrefix(line, b.Detail.Path.Interface+":") }) {
+		if !slices.Contains(attached, b.Detail.Path.Interface) {
 			not = append(not, fmt.Sprintf("%s on %s", b.Address, b.Detail.Path.Interface))
 		}
 	}
@@ -232,7 +233,7 @@ func usable(s status.Status, svc status.Service, f status.Frontend) Step {
 		switch {
 		case b.Weight == 0:
 			drains++
-		case b.Health == "up" || b.Health == "unchecked":
+		case b.Passes():
 			takes++
 		default:
 			ill = append(ill, illness(s, b))

@@ -66,15 +66,17 @@ func Run(ctx context.Context, c Config, args []string, out, errOut io.Writer) er
 		return err
 	}
 	run := func(ctx context.Context, p corev1.Pod, args []string, out io.Writer) error {
-		if args[0] == "sysdump" { // whose summary is part of the archive
-			return execute(ctx, config, client, p, args, remotecommand.StreamOptions{Stdout: out, Stderr: io.Discard})
+		streams := remotecommand.StreamOptions{Stdout: out, Stderr: errOut}
+		if args[0] == "sysdump" {
+			streams.Stderr = io.Discard // its summary is part of the archive
 		}
-		return execute(ctx, config, client, p, args, remotecommand.StreamOptions{Stdout: out, Stderr: errOut})
+		return execute(ctx, config, client, p, args, streams)
 	}
+	q := query{Config: c, pods: pods, run: run}
 	if args[0] == "sysdump" {
-		return query{Config: c, pods: pods, run: run}.sysdump(ctx, cluster{client}, args[1:], out)
+		return q.sysdump(ctx, cluster{client}, args[1:], out)
 	}
-	return query{Config: c, pods: pods, run: run}.print(ctx, args, out)
+	return q.print(ctx, args, out)
 }
 
 // connect returns a client of the API server for a group of its resources.
@@ -124,14 +126,9 @@ func (q query) print(ctx context.Context, args []string, out io.Writer) error {
 	}
 }
 
-// once runs the command in all pods, each within the timeout.
+// once runs the command in all pods.
 func (q query) once(ctx context.Context, c command, out io.Writer) error {
-	answers := make([]bytes.Buffer, len(q.pods))
-	errs := q.each(ctx, func(ctx context.Context, i int) error {
-		ctx, cancel := context.WithTimeout(ctx, q.Timeout)
-		defer cancel()
-		return q.run(ctx, q.pods[i], c.args, &answers[i])
-	})
+	answers, errs := q.answers(ctx, c.args)
 	nodes := make([]string, len(q.pods))
 	for i, p := range q.pods {
 		nodes[i] = p.Spec.NodeName
@@ -143,6 +140,17 @@ func (q query) once(ctx context.Context, c command, out io.Writer) error {
 		}
 	}
 	return errors.Join(append(errs, c.merge(out, nodes, answers))...)
+}
+
+// answers runs a command in all pods, each within the timeout, and returns what it prints.
+func (q query) answers(ctx context.Context, args []string) (answers []bytes.Buffer, errs []error) {
+	answers = make([]bytes.Buffer, len(q.pods))
+	errs = q.each(ctx, func(ctx context.Context, i int) error {
+		ctx, cancel := context.WithTimeout(ctx, q.Timeout)
+		defer cancel()
+		return q.run(ctx, q.pods[i], args, &answers[i])
+	})
+	return answers, errs
 }
 
 // stream runs a command until ctx ends and prints each line after the node's name if

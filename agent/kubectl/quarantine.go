@@ -27,13 +27,17 @@ type Quarantine struct {
 	Force bool
 }
 
+// connect returns the order, and a client of the API server.
+func (o Quarantine) connect(c Config) (q service.Quarantine, client rest.Interface, err error) {
+	if q, err = crd.NewQuarantine(o.Backend, o.Service); err == nil {
+		_, client, err = connect(c, discoveryv1.AddToScheme, discoveryv1.SchemeGroupVersion)
+	}
+	return q, client, err
+}
+
 // Drain creates a Quarantine with the credentials of the user.
 func Drain(ctx context.Context, c Config, order Quarantine, out io.Writer) error {
-	q, err := crd.NewQuarantine(order.Backend, order.Service)
-	if err != nil {
-		return err
-	}
-	_, client, err := connect(c, discoveryv1.AddToScheme, discoveryv1.SchemeGroupVersion)
+	q, client, err := order.connect(c)
 	if err != nil {
 		return err
 	}
@@ -61,11 +65,7 @@ func Drain(ctx context.Context, c Config, order Quarantine, out io.Writer) error
 
 // Undrain deletes a Quarantine.
 func Undrain(ctx context.Context, c Config, order Quarantine, out io.Writer) error {
-	q, err := crd.NewQuarantine(order.Backend, order.Service)
-	if err != nil {
-		return err
-	}
-	_, client, err := connect(c, discoveryv1.AddToScheme, discoveryv1.SchemeGroupVersion)
+	q, client, err := order.connect(c)
 	if err != nil {
 		return err
 	}

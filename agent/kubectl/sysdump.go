@@ -1,13 +1,10 @@
 package kubectl
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -92,25 +89,12 @@ func (q query) sysdump(ctx context.Context, api getter, args []string, out io.Wr
 	wait.Go(func() { q.objects(ctx, api, &c, *since) })
 	wait.Wait()
 	archive, all, summary := c.Merge(time.Now(), *size<<20)
-	to, err := os.OpenFile(*file, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(sysdump.Write(to, archive, summary, all), to.Close()); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(out, "%s\nwritten to %s\n", summary, *file)
-	return err
+	return sysdump.WriteFile(*file, archive, summary, all, out)
 }
 
 // dumps makes a dump on every node.
 func (q query) dumps(ctx context.Context, words []string) []sysdump.Part {
-	dumps := make([]bytes.Buffer, len(q.pods))
-	errs := q.each(ctx, func(ctx context.Context, i int) error {
-		ctx, cancel := context.WithTimeout(ctx, q.Timeout)
-		defer cancel()
-		return q.run(ctx, q.pods[i], words, &dumps[i])
-	})
+	dumps, errs := q.answers(ctx, words)
 	parts := make([]sysdump.Part, len(q.pods))
 	for i, p := range q.pods {
 		parts[i] = sysdump.Part{Name: p.Spec.NodeName, Dump: &dumps[i], Err: errs[i]}

@@ -30,10 +30,7 @@ func (q query) statuses(ctx context.Context) []verdict.Answer {
 		return err
 	})
 	for i := range answers {
-		answers[i].Name = q.pods[i].Spec.NodeName
-		if errs[i] != nil {
-			answers[i].Err = errs[i]
-		}
+		answers[i].Name, answers[i].Err = q.pods[i].Spec.NodeName, errs[i]
 	}
 	return answers
 }

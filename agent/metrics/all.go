@@ -180,7 +180,7 @@ var All = []Metric{
 // Backends lists the metrics of backends, which are exported only on request.
 var Backends = []Metric{
 	ofBackends("fairlead_backend_up", "1 if the backend passes its health check or has none, else 0.", false,
-		func(b *status.Backend) float64 { return exposition.Bool(b.Health == "up" || b.Health == "unchecked") }),
+		func(b *status.Backend) float64 { return exposition.Bool(b.Passes()) }),
 	ofBackends("fairlead_backend_packets_total", "Packets to a backend. With XDP, frontends that share a backend have the same counters of it.", true,
 		func(b *status.Backend) float64 { return float64(b.Counts.Packets) }),
 	ofBackends("fairlead_backend_bytes_total", "Bytes of these packets, as received from clients.", true,

@@ -5,7 +5,6 @@ package quarantine
 
 import (
 	"fmt"
-	"net/netip"
 	"os"
 	"os/user"
 	"slices"
@@ -39,7 +38,7 @@ func Check(q *service.Quarantine, uses []Use, force bool) error {
 		return unknown(q, uses)
 	}
 	if alone := onlyIn(its, q, uses); len(alone) > 0 && !force {
-		return fmt.Errorf("%s is the last backend that takes new flows of Service %s: start another, or drain it with --force", words(q), strings.Join(alone, ", "))
+		return fmt.Errorf("%s is the last backend that takes new flows of Service %s: start another, or drain it with --force", q.Endpoint(), strings.Join(alone, ", "))
 	}
 	q.Backend = its[0].Backend.Name
 	if slices.ContainsFunc(its, func(u Use) bool { return u.Backend.Name != q.Backend }) {
@@ -81,15 +80,7 @@ func unknown(q *service.Quarantine, uses []Use) error {
 	if q.Service != (service.ID{}) {
 		of = " of Service " + q.Service.String()
 	}
-	return fmt.Errorf("unknown backend %s%s%s: see fairlead get backends", words(q), of, suggest.DidYouMean(words(q), slices.Compact(known)))
-}
-
-// words returns the address, with the port if q has one.
-func words(q *service.Quarantine) string {
-	if q.Port == 0 {
-		return q.Addr.String()
-	}
-	return netip.AddrPortFrom(q.Addr, q.Port).String()
+	return fmt.Errorf("unknown backend %s%s%s: see fairlead get backends", q.Endpoint(), of, suggest.DidYouMean(q.Endpoint(), slices.Compact(known)))
 }
 
 // Operator returns who runs this process, as "alice on admin1".

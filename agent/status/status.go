@@ -227,6 +227,9 @@ type Backend struct {
 	Detail *selection.Backend `json:"detail,omitempty"`
 }
 
+// Passes reports whether the backend passes its health check, or has none.
+func (b *Backend) Passes() bool { return b.Health == "up" || b.Health == "unchecked" }
+
 // Local is what this node's DSR agent does for a backend.
 type Local struct {
 	// Here means that the backend is on this node and is served.

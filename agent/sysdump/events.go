@@ -2,6 +2,8 @@ package sysdump
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/agent/doctor"
@@ -25,15 +27,14 @@ var repeated = map[event.Type]string{
 
 // events reports what happened often, and what has not ended.
 func (f *findings) events(all []event.Event, now time.Time) {
-	type key struct {
-		event.Type
-		object string
-	}
-	count := map[key]int{}
-	cause := map[key]string{}
-	var order []key
+	f.tables(all)
+	f.crashes(all, now)
+	f.repeated(all, now)
+}
+
+// tables reports tables that are nearly full.
+func (f *findings) tables(all []event.Event) {
 	filling := map[string]string{}
-	killed, running := 0, false
 	for _, e := range all {
 		switch e.Type {
 		case event.TableFilling:
@@ -41,15 +42,37 @@ func (f *findings) events(all []event.Event, now time.Time) {
 		case event.TableRelieved:
 			delete(filling, e.Field)
 		}
-		if now.Sub(e.Last) > recent {
-			running = e.Type != event.AgentStopped
-			continue
-		}
-		if e.Type == event.AgentStarted && running {
+	}
+	for _, table := range slices.Sorted(maps.Keys(filling)) {
+		f.add(Finding{Severity: doctor.Degraded, Object: "table " + table, Cause: "it is nearly full: " + filling[table], Fix: "increase --max-" + table, From: "fairlead get events --type TableFilling"})
+	}
+}
+
+// crashes reports recent starts of an agent that had not stopped.
+func (f *findings) crashes(all []event.Event, now time.Time) {
+	killed, running := 0, false
+	for _, e := range all {
+		if e.Type == event.AgentStarted && running && now.Sub(e.Last) <= recent {
 			killed++
 		}
 		running = e.Type != event.AgentStopped
-		if repeated[e.Type] == "" {
+	}
+	if killed > 0 {
+		f.add(Finding{Severity: doctor.Degraded, Object: "agent", Cause: fmt.Sprintf("killed or crashed in the last hour: %d", killed), Fix: "see the end of its earlier log, and the kernel's log for OOM", From: "fairlead get events --type AgentStarted"})
+	}
+}
+
+// repeated reports what happened often.
+func (f *findings) repeated(all []event.Event, now time.Time) {
+	type key struct {
+		event.Type
+		object string
+	}
+	count := map[key]int{}
+	cause := map[key]string{}
+	var order []key
+	for _, e := range all {
+		if now.Sub(e.Last) > recent || repeated[e.Type] == "" {
 			continue
 		}
 		k := key{e.Type, e.Object.String()}
@@ -58,12 +81,6 @@ func (f *findings) events(all []event.Event, now time.Time) {
 		}
 		count[k] += e.Count
 		cause[k] = e.Cause
-	}
-	for table, words := range filling {
-		f.add(Finding{Severity: doctor.Degraded, Object: "table " + table, Cause: "it is nearly full: " + words, Fix: "increase --max-" + table, From: "fairlead get events --type TableFilling"})
-	}
-	if killed > 0 {
-		f.add(Finding{Severity: doctor.Degraded, Object: "agent", Cause: fmt.Sprintf("killed or crashed in the last hour: %d", killed), Fix: "see the end of its earlier log, and the kernel's log for OOM", From: "fairlead get events --type AgentStarted"})
 	}
 	for _, k := range order {
 		if count[k] >= often {

@@ -3,10 +3,12 @@ package sysdump
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"maps"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -89,7 +91,20 @@ func (a *Archive) include(p Part) (all []Finding, statuses []verdict.Answer, err
 	return all, statuses, err
 }
 
-// Write is Archive.Write with findings as JSON, which contain no secret.
+// WriteFile writes an archive to a file, which only its owner may read, and the summary to out.
+func WriteFile(name string, a *Archive, summary []byte, all []Finding, out io.Writer) error {
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(Write(file, a, summary, all), file.Close()); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s\nwritten to %s\n", summary, name)
+	return err
+}
+
+// Write writes an archive, with findings as JSON, which contain no secret.
 func Write(w io.Writer, a *Archive, summary []byte, all []Finding) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -3,6 +3,7 @@ package sysdump
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -193,7 +194,7 @@ func (f *findings) drops(d Daemon) {
 }
 
 func (f *findings) counters(object, from string, total, grew map[string]uint64, fix func(string) string) {
-	for _, name := range sortedKeys(total) {
+	for _, name := range slices.Sorted(maps.Keys(total)) {
 		switch {
 		case total[name] == 0:
 		case grew[name] > 0:
@@ -202,14 +203,6 @@ func (f *findings) counters(object, from string, total, grew map[string]uint64, 
 			f.add(Finding{Severity: doctor.Info, Object: object, Cause: fmt.Sprintf("%s: %d packets since the start, none while the dump was made", name, total[name]), Fix: fix(name), From: from})
 		}
 	}
-}
-
-func sortedKeys(of map[string]uint64) (names []string) {
-	for name := range of {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // kernelCauses are what counters of the kernel mean (/proc/net/netstat, /proc/net/snmp).
@@ -224,7 +217,7 @@ var kernelCauses = map[string]struct{ cause, fix string }{
 }
 
 func (f *findings) kernel(grew map[string]uint64) {
-	for _, name := range sortedKeys(grew) {
+	for _, name := range slices.Sorted(maps.Keys(grew)) {
 		if known, is := kernelCauses[name]; is && grew[name] > 0 {
 			f.add(Finding{Severity: doctor.Degraded, Object: "kernel " + name, Cause: fmt.Sprintf("%s (%d while the dump was made)", known.cause, grew[name]), Fix: known.fix, From: "nstat -a"})
 		}

@@ -22,6 +22,8 @@ var (
 	// File, Ref or Name refers to a secret.
 	secretName = regexp.MustCompile(`(?i)(passw|secret|token|credential|authoriz|cookie|private.?key|api.?key|key-data)`)
 	refersTo   = regexp.MustCompile(`(?i)(file|ref|refs|name|names|path|namespace|since|count|sent|accepted|rejected)$`)
+	// assignment matches a secret after its name.
+	assignment = regexp.MustCompile(`(?i)\b([a-z0-9_.-]*(?:passw(?:or)?d|secret|token|credentials?|authorization|api[_-]?key|private[_-]?key)["']?\s*[:=]\s*["']?)[^\s"',;&}]+`)
 	// patterns match secrets in text.
 	patterns = []struct {
 		find *regexp.Regexp
@@ -32,7 +34,7 @@ var (
 		{regexp.MustCompile(`(://[^/\s:@"']*):[^/\s@"']+@`), "$1:" + Redacted + "@"},
 		{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*`), Redacted},
 		{regexp.MustCompile(`\b(AKIA|ASIA)[A-Z0-9]{16}\b`), Redacted},
-		{regexp.MustCompile(`(?i)\b([a-z0-9_.-]*(?:passw(?:or)?d|secret|token|credentials?|authorization|api[_-]?key|private[_-]?key)["']?\s*[:=]\s*["']?)[^\s"',;&}]+`), "${1}" + Redacted},
+		{assignment, "${1}" + Redacted},
 	}
 )
 
@@ -64,7 +66,7 @@ func (r *Redactor) KnowFile(text []byte) {
 		if name, value, ok := strings.Cut(line, ":"); ok && secretName.MatchString(strings.TrimSpace(name)) {
 			r.Know(strings.Trim(strings.TrimSpace(value), `"'`))
 		}
-		for _, m := range patterns[len(patterns)-1].find.FindAllStringSubmatch(line, -1) {
+		for _, m := range assignment.FindAllStringSubmatch(line, -1) {
 			r.Know(strings.TrimPrefix(m[0], m[1]))
 		}
 		u, err := url.Parse(line)

@@ -23,9 +23,10 @@ func Summary(title string, now time.Time, head []string, all []Finding, left []s
 		count[f.Severity]++
 	}
 	fmt.Fprintf(&b, "\nfindings: %d broken, %d degraded, %d info\n", count[doctor.Broken], count[doctor.Degraded], count[doctor.Info])
-	shown := map[doctor.Status]int{}
+	shown, more := map[doctor.Status]int{}, 0
 	for _, f := range sorted(all) {
 		if shown[f.Severity]++; shown[f.Severity] > maxShown {
+			more++
 			continue
 		}
 		fmt.Fprintf(&b, "\n%-8s  %s\n", f.Severity, f)
@@ -36,7 +37,7 @@ func Summary(title string, now time.Time, head []string, all []Finding, left []s
 			fmt.Fprintf(&b, "          see: %s\n", f.From)
 		}
 	}
-	if more := len(all) - min(count[doctor.Broken], maxShown) - min(count[doctor.Degraded], maxShown) - min(count[doctor.Info], maxShown) - count[doctor.Unknown]; more > 0 {
+	if more > 0 {
 		fmt.Fprintf(&b, "\nand %d more in %s\n", more, FindingsFile)
 	}
 	if len(left) > 0 {

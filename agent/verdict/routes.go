@@ -3,6 +3,7 @@ package verdict
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -13,11 +14,8 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// path is one prefix by one next hop.
-type path struct {
-	prefix  netip.Prefix
-	nextHop netip.Addr
-}
+// path returns one prefix by one next hop, whatever its attributes.
+func path(r status.Route) route.Route { return route.Route{Prefix: r.Prefix, NextHop: r.NextHop} }
 
 // chosen are rules by which a load balancer does not advertise a route as configured.
 var chosen = []plan.Rule{plan.RuleDraining, plan.RuleNoMatchingAdvertisement, plan.RuleConditionsNotMet, status.RuleNoMatchingPeer, status.RuleStandby, status.RuleWithdrawing}
@@ -25,8 +23,8 @@ var chosen = []plan.Rule{plan.RuleDraining, plan.RuleNoMatchingAdvertisement, pl
 // routes compares what load balancers advertise with each other, and with what routers and
 // reflectors have.
 func (c *comparison) routes() {
-	sent := map[path]string{}       // which node advertises it
-	hops := map[netip.Addr]string{} // whose next hop it is
+	sent := map[route.Route]string{} // which node advertises it
+	hops := map[netip.Addr]string{}  // whose next hop it is
 	advertises := map[string]map[netip.Prefix]bool{}
 	for _, a := range c.balancers {
 		advertises[a.Name] = map[netip.Prefix]bool{}
@@ -37,7 +35,7 @@ func (c *comparison) routes() {
 			if r.Advertised && r.Attributes.Mode.Has(route.ModeBGP) {
 				advertises[a.Name][r.Prefix] = true
 				if r.Attributes.Peers == "" {
-					sent[path{r.Prefix, r.NextHop}] = a.Name
+					sent[path(r)] = a.Name
 				}
 			}
 		}
@@ -52,15 +50,13 @@ func (c *comparison) routes() {
 
 // advertised reports load balancers that fail to advertise what others do.
 func (c *comparison) advertised(advertises map[string]map[netip.Prefix]bool) {
-	count := map[netip.Prefix]int{}
+	somewhere := map[netip.Prefix]bool{}
 	for _, of := range advertises {
-		for p := range of {
-			count[p]++
-		}
+		maps.Copy(somewhere, of)
 	}
 	for _, a := range c.balancers {
 		for _, r := range a.Routes {
-			if n := count[r.Prefix]; r.Advertised || n == 0 || advertises[a.Name][r.Prefix] || slices.Contains(chosen, r.Rule) {
+			if r.Advertised || !somewhere[r.Prefix] || advertises[a.Name][r.Prefix] || slices.Contains(chosen, r.Rule) {
 				continue
 			}
 			c.add(Disagreement{Kind: Route, Node: a.Name, Object: r.Prefix.String(), Has: "not advertised", Others: "advertised",
@@ -70,40 +66,30 @@ func (c *comparison) advertised(advertises map[string]map[netip.Prefix]bool) {
 }
 
 // received compares a router, or a reflector, with what load balancers advertise.
-func (c *comparison) received(a Answer, sent map[path]string, hops map[netip.Addr]string) {
-	has := map[path]bool{}
+func (c *comparison) received(a Answer, sent map[route.Route]string, hops map[netip.Addr]string) {
+	has := map[route.Route]bool{}
 	number := map[netip.Prefix]int{}
 	for _, r := range a.Routes {
-		has[path{r.Prefix, r.NextHop}] = true
+		has[path(r)] = true
 		number[r.Prefix]++
 		from, ours := hops[r.NextHop]
-		if _, is := sent[path{r.Prefix, r.NextHop}]; ours && !is && !c.leaving(from, r.Prefix) {
-			c.add(Disagreement{Kind: Route, Node: a.Name, Object: fmt.Sprintf("%s via %s", r.Prefix, r.NextHop), Has: "received", Others: "not advertised by " + from,
+		if _, is := sent[path(r)]; ours && !is && !c.leaving(from, r.Prefix) {
+			c.add(Disagreement{Kind: Route, Node: a.Name, Object: path(r).String(), Has: "received", Others: "not advertised by " + from,
 				Cause: "a withdrawal was lost, or another machine advertises that next hop", Fix: "fairlead get peers on both"})
 		}
 	}
 	want := map[netip.Prefix]int{}
 	for p := range sent {
-		want[p.prefix]++
+		want[p.Prefix]++
 	}
-	for _, p := range sorted(sent) {
+	for _, p := range slices.SortedFunc(maps.Keys(sent), route.Route.Compare) {
 		// A router's kernel may have the gateway to a next hop instead.
-		if has[p] || number[p.prefix] >= want[p.prefix] {
+		if has[p] || number[p.Prefix] >= want[p.Prefix] {
 			continue
 		}
-		c.add(Disagreement{Kind: Route, Node: a.Name, Object: fmt.Sprintf("%s via %s", p.prefix, p.nextHop), Has: "missing", Others: "advertised by " + sent[p],
-			Cause: cmp.Or(c.session(sent[p]), "a policy or a limit rejects it on the way"), Fix: "fairlead explain route " + p.prefix.String() + " on both"})
+		c.add(Disagreement{Kind: Route, Node: a.Name, Object: p.String(), Has: "missing", Others: "advertised by " + sent[p],
+			Cause: cmp.Or(c.session(sent[p]), "a policy or a limit rejects it on the way"), Fix: "fairlead explain route " + p.Prefix.String() + " on both"})
 	}
-}
-
-func sorted(of map[path]string) (all []path) {
-	for p := range of {
-		all = append(all, p)
-	}
-	slices.SortFunc(all, func(a, b path) int {
-		return route.Route{Prefix: a.prefix, NextHop: a.nextHop}.Compare(route.Route{Prefix: b.prefix, NextHop: b.nextHop})
-	})
-	return all
 }
 
 // leaving reports whether a load balancer is withdrawing a prefix.

@@ -61,12 +61,17 @@ func (q *Quarantine) And(other string) string {
 	return q.Why() + "; " + other
 }
 
+// Endpoint returns the address of the backend, with the port if q has one.
+func (q *Quarantine) Endpoint() string {
+	if q.Port == 0 {
+		return q.Addr.String()
+	}
+	return netip.AddrPortFrom(q.Addr, q.Port).String()
+}
+
 // Flags returns the flags of fairlead undrain for q: "172.16.1.10:8080 --service default/web".
 func (q *Quarantine) Flags() string {
-	words := q.Addr.String()
-	if q.Port != 0 {
-		words = netip.AddrPortFrom(q.Addr, q.Port).String()
-	}
+	words := q.Endpoint()
 	if q.Service != (ID{}) {
 		words += " --service " + q.Service.String()
 	}

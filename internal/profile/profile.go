@@ -31,7 +31,8 @@ func Serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	seconds, err := strconv.ParseFloat(r.URL.Query().Get("seconds"), 64)
-	if d := time.Duration(seconds * float64(time.Second)); err != nil || d <= 0 || d > most {
+	during := time.Duration(seconds * float64(time.Second))
+	if err != nil || during <= 0 || during > most {
 		http.Error(w, "seconds: want a number up to 30", http.StatusBadRequest)
 		return
 	}
@@ -40,5 +41,5 @@ func Serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer pprof.StopCPUProfile()
-	sleep.For(r.Context(), time.Duration(seconds*float64(time.Second)))
+	sleep.For(r.Context(), during)
 }

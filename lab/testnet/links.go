@@ -1,15 +1,19 @@
 // Package testnet is shared by tests of tc programs: links between namespaces, servers
-// and clients there, and running a program as its device would.
+// and clients there, running a program as its device would, and detaching one.
 package testnet
 
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -107,4 +111,25 @@ func Run(t testing.TB, ns *netns.NS, program *ebpf.Program, device int, frame []
 		return err
 	})
 	return int(int32(v)), opts.DataOut
+}
+
+// Detach detaches the programs whose links are pinned below a folder, as another program on
+// the machine might.
+func Detach(t testing.TB, folder string) {
+	t.Helper()
+	detached := 0
+	err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.Contains(filepath.Base(path), "link_") {
+			return err
+		}
+		l, err := link.LoadPinnedLink(path, nil)
+		if err != nil {
+			return err
+		}
+		detached++
+		return errors.Join(l.Detach(), l.Close())
+	})
+	if err != nil || detached == 0 {
+		t.Fatalf("detached %d links below %s: %v", detached, folder, err)
+	}
 }

@@ -75,7 +75,7 @@ func ask(ctx context.Context, path string) doctor.Agent {
 	if s.DataPlane != nil {
 		a.Warnings, a.IPVS = s.DataPlane.Warnings, s.DataPlane.Kind == "ipvs"
 		if !a.IPVS && isHere(pid) {
-			a.Attached = interfaces(s.DataPlane.Attached)
+			a.Attached = s.DataPlane.Interfaces()
 		}
 	}
 	addresses := map[string]bool{}
@@ -100,16 +100,6 @@ func isHere(pid int) bool {
 	its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
 	own, err2 := os.Readlink("/proc/self/ns/net")
 	return err == nil && err2 == nil && its == own
-}
-
-// interfaces returns the names in front of lines like "eth0: native".
-func interfaces(lines []string) (names []string) {
-	for _, line := range lines {
-		if name, _, ok := strings.Cut(line, ":"); ok {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // Listener returns the process that listens on a unix socket; 0 if it is in another PID

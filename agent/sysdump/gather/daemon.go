@@ -132,7 +132,7 @@ func suspects(s status.Status) []string {
 	var bad, good []string
 	for _, svc := range s.Services {
 		fine := svc.StaleSince.IsZero() && !slices.ContainsFunc(svc.Frontends, func(f status.Frontend) bool {
-			return f.Reason != "" || slices.ContainsFunc(f.Backends, func(b status.Backend) bool { return b.Health != "up" && b.Health != "unchecked" })
+			return f.Reason != "" || slices.ContainsFunc(f.Backends, func(b status.Backend) bool { return !b.Passes() })
 		})
 		if fine {
 			good = append(good, svc.ID)

@@ -9,8 +9,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -149,18 +151,18 @@ func (c *collector) fill() {
 			c.archive.Add(filepath.Join(folder, "manifests", name), c.redact.Manifest(text))
 		}
 	}
-	for _, name := range sortedNames(c.machine) {
+	for _, name := range slices.Sorted(maps.Keys(c.machine)) {
 		c.text(filepath.Join("machine", name), c.machine[name])
 	}
 	for _, d := range c.daemons {
-		for _, name := range sortedNames(d.texts) { // profiles: binary, and names of functions only
+		for _, name := range slices.Sorted(maps.Keys(d.texts)) { // profiles: binary, and names of functions only
 			c.archive.Add(filepath.Join(d.folder(), name), d.texts[name])
 		}
-		for _, name := range sortedNames(d.missed) {
+		for _, name := range slices.Sorted(maps.Keys(d.missed)) {
 			c.archive.Miss(filepath.Join(d.folder(), name), d.missed[name])
 		}
 	}
-	for _, name := range sortedNames(c.missed) {
+	for _, name := range slices.Sorted(maps.Keys(c.missed)) {
 		c.archive.Miss(name, c.missed[name])
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -83,18 +82,9 @@ func flagsOf(args []string) map[string][]string {
 
 // log reads the log: the file that standard error is, or the journal of systemd.
 func (d *daemon) log(ctx context.Context, since time.Duration) {
-	file, err := os.Open(d.proc("fd/2"))
-	var text []byte
-	if info, e := statFile(file, err); e == nil && info.Mode().IsRegular() {
-		text = make([]byte, min(info.Size(), maxLog))
-		var n int
-		n, err = file.ReadAt(text, info.Size()-int64(len(text)))
-		text = text[:n]
-	} else {
+	text, isFile, err := tail(d.proc("fd/2"))
+	if !isFile {
 		text, err = run(ctx, "journalctl", append(d.unit(), "--since", fmt.Sprintf("-%ds", int(since.Seconds())), "--lines", maxLogLines, "--output", "short-iso-precise", "--no-pager")...)
-	}
-	if file != nil {
-		_ = file.Close()
 	}
 	if len(text) == 0 {
 		d.missed["log.txt"] = cmp.Or(err, errors.New("the journal has no entries; in a container: kubectl logs"))
@@ -104,11 +94,20 @@ func (d *daemon) log(ctx context.Context, since time.Duration) {
 	d.Errors = errorLines(text)
 }
 
-func statFile(f *os.File, err error) (os.FileInfo, error) {
+// tail returns the end of a regular file.
+func tail(name string) (text []byte, isFile bool, err error) {
+	file, err := os.Open(name)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return f.Stat()
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return nil, false, err
+	}
+	text = make([]byte, min(info.Size(), maxLog))
+	n, err := file.ReadAt(text, info.Size()-int64(len(text)))
+	return text[:n], true, err
 }
 
 // unit returns the arguments of journalctl that select the process.
@@ -212,12 +211,4 @@ type capped struct{ text []byte }
 func (c *capped) Write(b []byte) (int, error) {
 	c.text = append(c.text, b[:min(len(b), limit.Item-len(c.text))]...)
 	return len(b), nil
-}
-
-func sortedNames[V any](of map[string]V) (names []string) {
-	for name := range of {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }

@@ -68,22 +68,7 @@ func TestExplain(t *testing.T) {
 // heal makes a backend pass its health checks.
 func (e *explaining) heal(t *testing.T, pod topology.Pod) {
 	t.Helper()
-	ln, err := e.Lab.Host(pod.Name).Listen("tcp", fmt.Sprintf(":%d", checkedPort))
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.CloseLater(ln)
-	e.healthy[pod.Name] = ln
-	go func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			fmt.Fprint(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-			conn.Close()
-		}
-	}()
+	e.healthy[pod.Name] = e.Heal(t, pod, checkedPort)
 }
 
 // explain returns what the load balancer explains.

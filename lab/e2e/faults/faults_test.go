@@ -232,20 +232,5 @@ func (w *world) send(t *testing.T, f fault) (end func()) {
 // heal makes a backend pass its health checks.
 func (w *world) heal(t *testing.T, pod topology.Pod) {
 	t.Helper()
-	ln, err := w.Lab.Host(pod.Name).Listen("tcp", fmt.Sprintf(":%d", checkedPort))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.CloseLater(ln)
-	w.healthy[pod.Name] = ln
-	go func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			fmt.Fprint(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-			conn.Close()
-		}
-	}()
+	w.healthy[pod.Name] = w.Heal(t, pod, checkedPort)
 }

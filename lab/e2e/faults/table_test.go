@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/e2e/internal/fixture"
+	"github.com/fairlead/fairlead/lab/testnet"
 	"github.com/fairlead/fairlead/lab/topology"
 )
 
@@ -89,7 +89,7 @@ var faults = []fault{
 			t.Fatal(err)
 		}
 	}, host: node, socket: nodeSocket, look: []string{"status"}, cause: "no agent answers on", found: "connection refused"},
-	{name: "program detached", set: detach, unset: restarted(), look: []string{"doctor"}, cause: "the agent attached its XDP program to eth0, and it is gone"},
+	{name: "program detached", set: func(t *testing.T, w *world) { testnet.Detach(t, cluster.BPFFS(w.balancer.Name)) }, unset: restarted(), look: []string{"doctor"}, cause: "the agent attached its XDP program to eth0, and it is gone"},
 	{name: "wrong AS", set: restarted("--local-asn", "65099"), unset: restarted(), look: []string{"get peers"}, cause: "AS"},
 	{name: "wrong password", set: func(t *testing.T, w *world) {
 		file := filepath.Join(w.dir, "password")
@@ -237,45 +237,5 @@ func restarted(args ...string) change {
 		if err := w.StartBalancer(w.balancer, append([]string{"--max-frontends", "4"}, args...)...); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// Commands of bpf(2), from linux/bpf.h.
-const (
-	bpfObjGet     = 7
-	bpfLinkDetach = 34
-)
-
-// detach detaches the program of the load balancer from its interface.
-func detach(t *testing.T, w *world) {
-	t.Helper()
-	var pins []string
-	_ = filepath.WalkDir(cluster.BPFFS(w.balancer.Name), func(path string, _ os.DirEntry, err error) error {
-		if strings.Contains(filepath.Base(path), "link_") {
-			pins = append(pins, path)
-		}
-		return err
-	})
-	for _, pin := range pins {
-		name, err := unix.BytePtrFromString(pin)
-		if err != nil {
-			t.Fatal(err)
-		}
-		get := struct {
-			path      uint64
-			fd, flags uint32
-		}{path: uint64(uintptr(unsafe.Pointer(name)))}
-		fd, _, errno := unix.Syscall(unix.SYS_BPF, bpfObjGet, uintptr(unsafe.Pointer(&get)), unsafe.Sizeof(get))
-		if errno != 0 {
-			t.Fatal(errno)
-		}
-		link := uint32(fd)
-		if _, _, errno := unix.Syscall(unix.SYS_BPF, bpfLinkDetach, uintptr(unsafe.Pointer(&link)), unsafe.Sizeof(link)); errno != 0 {
-			t.Fatal(errno)
-		}
-		_ = unix.Close(int(fd))
-	}
-	if len(pins) == 0 {
-		t.Fatal("no link is pinned")
 	}
 }

@@ -2,6 +2,7 @@ package faults_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -33,7 +34,7 @@ func TestVerdict(t *testing.T) {
 		testkit.Eventually(t, fixture.Within, func() error {
 			out, errs, got := w.Fairlead(t, "", "status", "--agents", strings.Join(sockets, ","))
 			if got != code || !fixture.HasAll(out, want) {
-				return errorOf(out+errs, want)
+				return fmt.Errorf("no %s in\n%s", strings.Join(want, ", "), out+errs)
 			}
 			return nil
 		})
@@ -66,14 +67,6 @@ func TestVerdict(t *testing.T) {
 	verdict(0, sockets, "verdict: 5 of 5 nodes agree")
 	sockets[4] = ahead(t, sockets[4], filepath.Join(folder, "ahead.sock"))
 	verdict(1, sockets, third.Name+": clock: at least ", " ahead, others: of ")
-}
-
-type missing string
-
-func (m missing) Error() string { return string(m) }
-
-func errorOf(said string, want []string) error {
-	return missing("no " + strings.Join(want, ", ") + " in\n" + said)
 }
 
 // ahead serves the status of another socket, with the clock a minute ahead: all processes of

@@ -28,21 +28,7 @@ func (p *pods) well(t *testing.T, of int) (ill func()) {
 	t.Helper()
 	var listeners []net.Listener
 	for _, pod := range p.Servers(of) {
-		ln, err := p.Lab.Host(pod.Name).Listen("tcp", fmt.Sprintf(":%d", healthPort))
-		if err != nil {
-			t.Fatal(err)
-		}
-		listeners = append(listeners, ln)
-		go func() {
-			for {
-				conn, err := ln.Accept()
-				if err != nil {
-					return
-				}
-				fmt.Fprint(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-				conn.Close()
-			}
-		}()
+		listeners = append(listeners, p.Heal(t, pod, healthPort))
 	}
 	return func() {
 		for _, ln := range listeners {

@@ -84,21 +84,12 @@ const applied = 10 * time.Second
 
 // awaitBackend waits until the order that drains the backend, or "", is as expected.
 func (d *Command) awaitBackend(ctx context.Context, q service.Quarantine, expected func(by string) bool) (by string, err error) {
-	const interval = 100 * time.Millisecond
 	patience := max(d.wait, applied)
-	for end := time.Now().Add(patience); ; time.Sleep(interval) {
-		s, err := d.FetchOnly(ctx, selection.Selection{Backends: []string{q.Addr.String()}})
-		switch {
-		case err != nil:
-			return "", err
-		case expected(drainedBy(s, q)):
-			return drainedBy(s, q), nil
-		case ctx.Err() != nil:
-			return "", ctx.Err()
-		case time.Now().After(end):
-			return "", fmt.Errorf("the agent has not applied it within %s: see fairlead status", patience)
-		}
+	s, inTime, err := d.poll(ctx, selection.Selection{Backends: []string{q.Addr.String()}}, patience, func(s status.Status) bool { return expected(drainedBy(s, q)) })
+	if err == nil && !inTime {
+		err = fmt.Errorf("the agent has not applied it within %s: see fairlead status", patience)
 	}
+	return drainedBy(s, q), err
 }
 
 // usesOf returns all backends of a load balancer.
@@ -109,7 +100,7 @@ func usesOf(s status.Status) (all []quarantine.Use) {
 		for _, f := range svc.Frontends {
 			for _, b := range f.Backends {
 				all = append(all, quarantine.Use{Service: id, Frontend: f.Key(), Backend: service.Backend{Addr: b.Address, Name: b.Name},
-					Takes: b.Weight > 0 && (b.Health == "up" || b.Health == "unchecked")})
+					Takes: b.Weight > 0 && b.Passes()})
 			}
 		}
 	}

@@ -5,6 +5,7 @@
 package drain
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/agent/selection"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/api"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/query"
@@ -72,18 +74,29 @@ func (d *Command) Run(cmd *cobra.Command, drain bool) error {
 
 // await waits until the agent is drained, or until it is not draining by command.
 func (d *Command) await(cmd *cobra.Command, drain bool) error {
+	s, inTime, err := d.poll(cmd.Context(), selection.Selection{}, d.wait, func(s status.Status) bool {
+		return !drain && s.Drain == nil || drain && s.Drain != nil && s.Drain.Stage == status.Drained
+	})
+	if err == nil && !inTime {
+		return fmt.Errorf("timed out after %s: %s", d.wait, s.DrainWords())
+	}
+	return err
+}
+
+// poll queries the agent until its status is as expected, or until patience ends.
+func (d *Command) poll(ctx context.Context, only selection.Selection, patience time.Duration, expected func(status.Status) bool) (s status.Status, inTime bool, err error) {
 	const interval = 100 * time.Millisecond
-	for end := time.Now().Add(d.wait); ; time.Sleep(interval) {
-		s, err := d.Fetch(cmd.Context())
+	for end := time.Now().Add(patience); ; time.Sleep(interval) {
+		s, err = d.FetchOnly(ctx, only)
 		switch {
 		case err != nil:
-			return err
-		case !drain && s.Drain == nil, drain && s.Drain != nil && s.Drain.Stage == status.Drained:
-			return nil
-		case cmd.Context().Err() != nil:
-			return cmd.Context().Err()
+			return s, false, err
+		case expected(s):
+			return s, true, nil
+		case ctx.Err() != nil:
+			return s, false, ctx.Err()
 		case time.Now().After(end):
-			return fmt.Errorf("timed out after %s: %s", d.wait, s.DrainWords())
+			return s, false, nil
 		}
 	}
 }

@@ -4,7 +4,6 @@ package dump
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -99,13 +98,5 @@ func (d *dump) write(cmd *cobra.Command, archive *sysdump.Archive, all []sysdump
 	if name == "" {
 		name = fmt.Sprintf("fairlead-%s-%s.tar.gz", archive.Root, archive.Time.UTC().Format("20060102-150405"))
 	}
-	file, err := os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(sysdump.Write(file, archive, summary, all), file.Close()); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\nwritten to %s\n", summary, name)
-	return err
+	return sysdump.WriteFile(name, archive, summary, all, cmd.OutOrStdout())
 }
