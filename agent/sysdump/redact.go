@@ -2,6 +2,7 @@ package sysdump
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -53,7 +55,7 @@ func (r *Redactor) Know(value string) {
 	}
 	quoted, _ := json.Marshal(value) // a string can be encoded
 	for _, v := range []string{value, strings.Trim(string(quoted), `"`), base64.StdEncoding.EncodeToString([]byte(value)), hex.EncodeToString([]byte(value)), url.QueryEscape(value)} {
-		r.known = append(r.known, v, Redacted)
+		r.known = append(r.known, v)
 	}
 }
 
@@ -116,7 +118,13 @@ func documents(text []byte) (all []any) {
 
 // Text redacts a text.
 func (r *Redactor) Text(text []byte) []byte {
-	s := strings.NewReplacer(r.known...).Replace(string(text))
+	// The longest first: a secret may begin with another one.
+	known := slices.SortedFunc(slices.Values(r.known), func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	pairs := make([]string, 0, 2*len(known))
+	for _, secret := range known {
+		pairs = append(pairs, secret, Redacted)
+	}
+	s := strings.NewReplacer(pairs...).Replace(string(text))
 	for _, p := range patterns {
 		s = p.find.ReplaceAllString(s, p.with)
 	}

@@ -71,8 +71,10 @@ func TestRedact(t *testing.T) {
 	r.KnowFile([]byte("users: [{name: u}]\ntoken: tok-en-1234\nurl: x\n"))
 	r.KnowFile([]byte("http://user:pass-word-1@10.0.0.1/hook?key=query-value-1\n"))
 	r.KnowSecrets([]byte("kind: Secret\nstringData: {a: plain-in-secret}\ndata: {b: " + base64.StdEncoding.EncodeToString([]byte("coded-in-secret")) + "}\n"))
+	r.KnowFile([]byte("begin-of\n"))
+	r.KnowFile([]byte("begin-of-hunter2\n"))
 	for _, text := range []string{
-		secret, fmt.Sprintf("%q", secret), base64.StdEncoding.EncodeToString([]byte(secret)), "token tok-en-1234 used", "pass-word-1", "query-value-1", "plain-in-secret",
+		"begin-of-hunter2", secret, fmt.Sprintf("%q", secret), base64.StdEncoding.EncodeToString([]byte(secret)), "token tok-en-1234 used", "pass-word-1", "query-value-1", "plain-in-secret",
 		"coded-in-secret", "password: hunter2hunter", "--password=hunter2hunter", `"apiKey": "hunter2hunter"`, "Authorization: Bearer hunter2hunter", "http://u:hunter2hunter@h/",
 		"-----BEGIN EC PRIVATE KEY-----\nhunter2hunter\n-----END EC PRIVATE KEY-----", "eyJhbGciOiJI.hunter2hunter.x", "AKIAABCDEFGHIJKLMNOP", "FOO_TOKEN=hunter2hunter",
 	} {

@@ -2,6 +2,7 @@ package gather
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -83,13 +84,14 @@ func (c *collector) netlink() {
 		}
 	}
 	c.listed("links.txt", links.String(), err)
+	err = nil
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		n := 0
-		err = netlink.RouteListFilteredIter(family, &netlink.Route{}, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
+		err = errors.Join(err, netlink.RouteListFilteredIter(family, &netlink.Route{}, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
 			routes.WriteString(r.String() + "\n")
 			n++
 			return n < mostRoutes
-		})
+		}))
 	}
 	c.listed("routes.txt", routes.String(), err)
 	list, err := netlist.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(netlink.FAMILY_ALL) })
