@@ -202,15 +202,18 @@ func (c *comparison) planes() {
 }
 
 func (c *comparison) keys() {
-	odd(c.all, func(a Answer) string {
-		if a.NodeKeys == nil || a.DataPlane == nil && a.DSRAgent == nil {
+	var tagging []Answer // routers and reflectors have no keys
+	for _, a := range c.all {
+		if a.DataPlane != nil || a.DSRAgent != nil {
+			tagging = append(tagging, a)
+		}
+	}
+	odd(tagging, func(a Answer) string {
+		if a.NodeKeys == nil {
 			return ""
 		}
 		return a.NodeKeys.Sends
 	}, func(a Answer, has, others string) {
-		if a.DataPlane == nil && a.DSRAgent == nil {
-			return
-		}
 		c.add(Disagreement{Kind: NodeKey, Node: a.Name, Has: cmp.Or(has, "none"), Others: cmp.Or(others, "none"),
 			Cause: "packets between these nodes have tags that others reject", Fix: "use the same --node-key-file everywhere"})
 	})

@@ -136,6 +136,22 @@ func TestOf(t *testing.T) {
 	}
 }
 
+// TestRoutersHaveNoKeys: those of load balancers agree, however many routers there are.
+func TestRoutersHaveNoKeys(t *testing.T) {
+	all := cluster()
+	for i := range all[:3] {
+		all[i].NodeKeys = &status.NodeKeys{Sends: "5f"}
+	}
+	for range 3 {
+		all = append(all, all[3])
+	}
+	for _, d := range Of(all).Disagreements {
+		if d.Kind == NodeKey {
+			t.Errorf("%+v", d)
+		}
+	}
+}
+
 // unadvertised makes lb2 stop to advertise its route.
 func unadvertised(rule plan.Rule) func([]Answer) {
 	return func(all []Answer) {
