@@ -164,8 +164,12 @@ type Description struct {
 	Drops map[string]uint64 `json:"drops,omitempty"`
 }
 
-// Interfaces returns what the lines of Attached are about.
+// Interfaces returns what the lines of Attached are about. IPVS is in a network namespace,
+// not at interfaces.
 func (d *Description) Interfaces() (names []string) {
+	if d.Kind == "ipvs" {
+		return nil
+	}
 	for _, line := range d.Attached {
 		name, _, _ := strings.Cut(line, ":")
 		names = append(names, name)

@@ -136,6 +136,13 @@ func (attached) Describe() dataplane.Description {
 	return dataplane.Description{Kind: "xdp", Attached: []string{"eth1: native"}}
 }
 
+// inNamespace is IPVS, which is at no interface.
+type inNamespace struct{ *fake.DataPlane }
+
+func (inNamespace) Describe() dataplane.Description {
+	return dataplane.Description{Kind: "ipvs", Attached: []string{"the network namespace of this process: IPVS sees what is addressed to a VIP"}}
+}
+
 type sessions struct{ list []advertise.Peer }
 
 func (sessions) Set([]route.Route) error             { return nil }
@@ -189,6 +196,7 @@ var serviceStories = []story{
 	{"replies by another interface", func(w *world) {
 		w.web.Method, w.plane = service.FullNAT, attached{fake.New()}
 	}, "", "asymmetric route: replies arrive by an interface without the program (--interface): 172.16.1.10:8080 on eth0, 172.16.2.10:8080 on eth0"},
+	{"replies by any interface", func(w *world) { w.web.Method, w.plane = service.FullNAT, inNamespace{fake.New()} }, "", ""},
 	{"dedicated load balancers", func(w *world) { w.web.Dedicated = true }, explain.StepPlanned, "dedicated-elsewhere"},
 	{"no endpoints", func(w *world) { w.web.Frontends[0].Backends = nil }, explain.StepBackends, "no-endpoints: no EndpointSlice has a ready endpoint"},
 	{"a backend is down", func(w *world) { w.down("172.16.2.10:8080") }, "", "172.16.2.10:8080 is down for 12s: connect: connection refused"},

@@ -192,10 +192,10 @@ func frontend(c *Chain, s status.Status, svc status.Service, f status.Frontend) 
 // asymmetric says for a Service whose replies must pass through this load balancer from which
 // backends they arrive by an interface without its program, if the path back is the path there.
 func asymmetric(s status.Status, svc status.Service, f status.Frontend) string {
-	if svc.ForwardingMode != service.NAT && svc.ForwardingMode != service.FullNAT || len(s.DataPlane.Attached) == 0 {
+	attached := s.DataPlane.Interfaces()
+	if svc.ForwardingMode != service.NAT && svc.ForwardingMode != service.FullNAT || len(attached) == 0 {
 		return ""
 	}
-	attached := s.DataPlane.Interfaces()
 	var not []string
 	for _, b := range f.Backends {
 		if b.Detail == nil || b.Detail.Path == nil || b.Detail.Path.Local || b.Detail.Path.Interface == "" {
