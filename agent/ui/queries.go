@@ -190,7 +190,7 @@ func (s *server) drops(r *http.Request) (any, error) {
 	defer cancel()
 	every := cmp.Or(r.URL.Query().Get("every"), "1")
 	all, err := a.lines(ctx, dropsPath, url.Values{"every": {every}}, maxSamples)
-	if err != nil && ctx.Err() == nil {
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.Name, err)
 	}
 	samples := make([]dropped, len(all))

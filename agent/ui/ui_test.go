@@ -124,6 +124,9 @@ func TestDropsAndTrace(t *testing.T) {
 	if tr.Drop != "no-frontend" || len(tr.Steps) != 2 || len(tr.InLines) != 3 || tr.OutLines != nil {
 		t.Errorf("%+v", tr)
 	}
+	if resp := ask(t, get(t, web.URL+"/api/drops?agent=lb-4"), nil); resp.StatusCode == http.StatusOK {
+		t.Error("an agent that does not answer has dropped nothing")
+	}
 	if resp := ask(t, get(t, web.URL+"/api/drops?agent=nosuch"), nil); resp.StatusCode != http.StatusBadRequest {
 		t.Error(resp.Status)
 	}
