@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/internal/limit"
 	"github.com/fairlead/fairlead/internal/shorten"
 	"github.com/fairlead/fairlead/source/manifest"
+	"go.yaml.in/yaml/v3"
 )
 
 // Limits of what is read of a process.
@@ -25,11 +26,23 @@ const (
 	maxManifests = 16 << 20
 )
 
-// readFlags reads the command line.
+// readFlags reads the command line, and the file of flags that it names.
 func (d *daemon) readFlags() {
 	cmdline, err := os.ReadFile(d.proc("cmdline"))
-	if err == nil && d.pid != 0 {
-		d.flags = flagsOf(strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00"))
+	if err != nil || d.pid == 0 {
+		return
+	}
+	d.flags = flagsOf(strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00"))
+	for _, file := range d.flags["config"] {
+		text, err := limit.ReadFile(d.path(file), limit.Text)
+		if err != nil {
+			continue
+		}
+		for name, values := range flagsInFile(text) {
+			if _, overridden := d.flags[name]; !overridden {
+				d.flags[name] = values
+			}
+		}
 	}
 }
 
@@ -76,6 +89,24 @@ func flagsOf(args []string) map[string][]string {
 			value = args[i+1]
 		}
 		flags[name] = append(flags[name], value)
+	}
+	return flags
+}
+
+// flagsInFile returns the values of flags in a file for --config, by name.
+func flagsInFile(text []byte) map[string][]string {
+	var settings map[string]yaml.Node
+	if yaml.Unmarshal(text, &settings) != nil {
+		return nil // a daemon does not accept it either
+	}
+	flags := map[string][]string{}
+	for name, value := range settings {
+		if len(value.Content) == 0 {
+			flags[name] = []string{value.Value}
+		}
+		for _, one := range value.Content {
+			flags[name] = append(flags[name], one.Value)
+		}
 	}
 	return flags
 }
