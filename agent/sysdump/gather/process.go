@@ -13,10 +13,11 @@ import (
 	"strings"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/fairlead/fairlead/internal/limit"
 	"github.com/fairlead/fairlead/internal/shorten"
 	"github.com/fairlead/fairlead/source/manifest"
-	"go.yaml.in/yaml/v3"
 )
 
 // Limits of what is read of a process.
