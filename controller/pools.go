@@ -23,9 +23,13 @@ import (
 // assigned, and why not; its reasons are Ready, InvalidSpec, and ReasonOverlapsNodeAddress.
 const ConditionReady = "Ready"
 
-// ReasonOverlapsNodeAddress is the reason for a pool of which some addresses are not assigned because
-// they are nodes' own.
-const ReasonOverlapsNodeAddress = "OverlapsNodeAddress"
+const (
+	// ReasonInvalid is the reason for a rejected AddressPool, BGPPeer or Advertisement.
+	ReasonInvalid = "InvalidSpec"
+	// ReasonOverlapsNodeAddress is the reason for a pool of which some addresses are not
+	// assigned because they are nodes' own.
+	ReasonOverlapsNodeAddress = "OverlapsNodeAddress"
+)
 
 // allPools returns the AddressPools, oldest first.
 func (t *term) allPools() (all []*v1alpha1.AddressPool) {

@@ -17,11 +17,9 @@ import (
 	"github.com/fairlead/fairlead/source/crd"
 )
 
-// Reasons of the conditions of BGPPeers and Advertisements. ReasonInvalid is also one of
-// AddressPools.
+// Reasons of the conditions of BGPPeers and Advertisements, besides ReasonInvalid.
 const (
 	ReasonAccepted   = "Accepted"
-	ReasonInvalid    = "InvalidSpec"
 	ReasonAllNodes   = "AllNodes"
 	ReasonSomeNodes  = "SomeNodes"
 	ReasonNotOnNodes = "NotOnAnyNode"

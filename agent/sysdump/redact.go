@@ -54,9 +54,8 @@ func (r *Redactor) Know(value string) {
 		return
 	}
 	quoted, _ := json.Marshal(value) // a string can be encoded
-	for _, v := range []string{value, strings.Trim(string(quoted), `"`), base64.StdEncoding.EncodeToString([]byte(value)), hex.EncodeToString([]byte(value)), url.QueryEscape(value)} {
-		r.known = append(r.known, v)
-	}
+	r.known = append(r.known, value, strings.Trim(string(quoted), `"`), url.QueryEscape(value),
+		base64.StdEncoding.EncodeToString([]byte(value)), hex.EncodeToString([]byte(value)))
 }
 
 // KnowFile adds the secrets in a file that a setting names: its lines, the values of secret
