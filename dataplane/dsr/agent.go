@@ -135,7 +135,7 @@ const (
 
 // Set makes the agent serve exactly these entries, except those whose backends are not on
 // this node: they are added when a route makes them local. Invalid entries are rejected
-// with one error each, and the others are programmed. It may be called again with the
+// with a RejectedError each, and the others are programmed. It may be called again with the
 // same entries.
 //
 // A backend that is left out keeps serving its existing flows.

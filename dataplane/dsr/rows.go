@@ -19,6 +19,16 @@ type rowSet struct {
 	servers map[netip.Addr]rows
 }
 
+// RejectedError is why Set does not program an entry.
+type RejectedError struct {
+	Entry Entry
+	Err   error
+}
+
+func (e *RejectedError) Error() string { return fmt.Sprintf("%s: %v", e.Entry, e.Err) }
+
+func (e *RejectedError) Unwrap() error { return e.Err }
+
 // newRowSet accepts the valid entries and rejects the others with a reason.
 func newRowSet(entries []Entry) (*rowSet, error) {
 	d := &rowSet{servers: map[netip.Addr]rows{}}
@@ -30,7 +40,7 @@ func newRowSet(entries []Entry) (*rowSet, error) {
 			err = d.add(p)
 		}
 		if err != nil {
-			refused = append(refused, fmt.Errorf("%s: %w", e, err))
+			refused = append(refused, &RejectedError{e, err})
 		}
 	}
 	return d, errors.Join(refused...)

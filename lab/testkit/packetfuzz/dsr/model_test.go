@@ -2,10 +2,12 @@ package dsr
 
 import (
 	"encoding/hex"
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/dsr"
 	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
@@ -59,6 +61,19 @@ func TestDrift(t *testing.T) {
 	_ = target.agent.Set(target.entries)
 	if got := target.drift(); !strings.Contains(got, "the agent has changed") {
 		t.Errorf("with other forwarding modes: %q", got)
+	}
+}
+
+// TestOnlyRejectionsAreIgnored: an agent that failed otherwise would try again later.
+func TestOnlyRejectionsAreIgnored(t *testing.T) {
+	rejected, failed := &dsr.RejectedError{Err: errors.New("conflict")}, errors.New("out of memory")
+	for _, err := range []error{nil, rejected, errors.Join(errors.Join(rejected, rejected), nil)} {
+		if got := withoutRejected(err); got != nil {
+			t.Errorf("%v: got %v", err, got)
+		}
+	}
+	if got := withoutRejected(errors.Join(rejected, failed)); !errors.Is(got, failed) || errors.Is(got, rejected) {
+		t.Errorf("got %v", got)
 	}
 }
 

@@ -2,6 +2,7 @@ package dsr
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -168,7 +169,9 @@ func (t *Target) configureAll() error {
 	if err := t.agent.SetBalancers(t.senders); err != nil {
 		return err
 	}
-	_ = t.agent.Set(t.entries) // the rows lack rejected entries
+	if err := t.setEntries(); err != nil {
+		return err
+	}
 	if err := t.agent.SetSources(t.sources); err != nil {
 		return err
 	}
@@ -181,8 +184,29 @@ func (t *Target) configureAll() error {
 
 // configure gives the agent other entries, which differ for the touched VIPs.
 func (t *Target) configure() error {
-	_ = t.agent.Set(t.entries)
+	if err := t.setEntries(); err != nil {
+		return err
+	}
 	return t.reader.read(&t.config, t.entries, t.touched)
+}
+
+// setEntries gives the agent the entries. Those that it rejects are not in its rows. After
+// any other error, it would change its rows later, in the background.
+func (t *Target) setEntries() error { return withoutRejected(t.agent.Set(t.entries)) }
+
+func withoutRejected(err error) error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		if _, rejected := errors.AsType[*dsr.RejectedError](err); rejected {
+			return nil
+		}
+		return err
+	}
+	var others []error
+	for _, err := range joined.Unwrap() {
+		others = append(others, withoutRejected(err))
+	}
+	return errors.Join(others...)
 }
 
 // drift describes what the agent has changed since the model read it: a difference is then
