@@ -67,10 +67,13 @@ func runPapers(cmd *cobra.Command, o papers.Options, fairlead *product, format s
 	o.Progress = cmd.ErrOrStderr()
 	report, failed := papers.Run(cmd.Context(), o)
 	path, err := report.Write(o.Dir)
+	written := err == nil
 	if err = errors.Join(failed, err); format == "json" {
 		return errors.Join(err, cli.PrintJSON(cmd.OutOrStdout(), report))
 	}
 	err = errors.Join(err, report.WriteTable(cmd.OutOrStdout(), o.Only))
-	fmt.Fprintln(cmd.OutOrStdout(), "written to", path)
+	if written {
+		fmt.Fprintln(cmd.OutOrStdout(), "written to", path)
+	}
 	return err
 }

@@ -23,7 +23,8 @@ function short(value, unit) {
   const [scale, prefix] = !unscaled.includes(unit) && prefixes.find(([s]) => Math.abs(value) >= s) || [1, '']
   const n = value / scale, size = Math.abs(n)
   const digits = size >= 100 || Number.isInteger(n) ? 0 : size >= 10 ? 1 : 2
-  return [String(+n.toFixed(digits)).replace(/\B(?=(\d{3})+(?!\d))(?<!\.\d*)/g, ','), prefix]
+  const rounded = size < 0.1 ? n.toPrecision(2) : n.toFixed(digits)
+  return [String(+rounded).replace(/\B(?=(\d{3})+(?!\d))(?<!\.\d*)/g, ','), prefix]
 }
 
 // format returns "1.25 Mbit/s", "1,526 ms" or "3.2k packets/s".

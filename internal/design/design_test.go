@@ -31,7 +31,7 @@ func page(t *testing.T) string {
 	}
 	stacked := c
 	stacked.Title, stacked.Kind = "Stacked", Area
-	bars := Chart{Title: "Convergence", Kind: Bars, Y: Axis{Unit: "ms", Log: true}, Bars: []Bar{{Name: "kill-balancer", Value: 15.9, Goal: 100}, {Name: "cut-balancer", Value: 1526, Goal: 1000, Bad: true, Note: "missed"}}}
+	bars := Chart{Title: "Convergence", Kind: Bars, Y: Axis{Unit: "ms", Log: true}, Bars: []Bar{{Name: "kill-balancer", Value: 15.9, Goal: 100}, {Name: "cut-balancer", Value: 1526, Goal: 1000, Bad: true, Note: "missed"}, {Name: "no change", Value: 0.0042}}}
 	body := "<h1>Test</h1><p class=\"verdict\">Passed</p>"
 	for _, c := range []Chart{c, stacked, bars, {Title: "Empty", Kind: Lines}} {
 		f, err := Figure(c)
@@ -97,7 +97,8 @@ func TestCharts(t *testing.T) {
 		overlaps: 0.0,
 		`document.querySelectorAll('figure:first-of-type text.event').length`: 8.0,
 		`document.querySelectorAll('path.area').length`:                       3.0,
-		`document.querySelectorAll('rect.bar').length`:                        2.0,
+		`document.querySelectorAll('rect.bar').length`:                        3.0,
+		`document.querySelectorAll('text.value')[2].textContent`:              "0.0042 ms",
 		`document.querySelector('.empty').textContent`:                        "no data yet",
 		`new Set([...document.querySelectorAll('line.axis')].filter(l => l.y1.baseVal.value === l.y2.baseVal.value).map(l => l.outerHTML.match(/x1="[^"]*" x2="[^"]*"/)[0])).size`: 1.0,
 	} {

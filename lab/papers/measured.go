@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/atomicfile"
@@ -17,13 +18,14 @@ import (
 
 // Measured is what one repetition of an experiment has measured.
 type Measured struct {
-	Experiment string    `json:"experiment"`
-	Repetition int       `json:"repetition"`
-	Version    string    `json:"version"`
-	Machine    string    `json:"machine"`
-	Kernel     string    `json:"kernel"`
-	Started    time.Time `json:"started"`
-	Seconds    float64   `json:"seconds"`
+	Experiment string `json:"experiment"`
+	Repetition int    `json:"repetition"`
+	// Version has several ones, separated by ", ", if figures of the simulator were added.
+	Version string    `json:"version"`
+	Machine string    `json:"machine"`
+	Kernel  string    `json:"kernel"`
+	Started time.Time `json:"started"`
+	Seconds float64   `json:"seconds"`
 	// Samples contains the runs of each case, in order: the same index in two cases is the
 	// same round.
 	Samples map[string][]float64 `json:"samples,omitempty"`
@@ -48,6 +50,15 @@ func (m *Measured) add(r *bench.Report) {
 		m.Samples[row.Case] = samples[:min(len(samples), mostSamples)]
 	}
 	m.Notes = append(m.Notes, r.Notes...)
+}
+
+// made records by which version some of m is made.
+func (m *Measured) made(version string) {
+	if all := strings.Split(m.Version, ", "); m.Version == "" {
+		m.Version = version
+	} else if !slices.Contains(all, version) {
+		m.Version += ", " + version
+	}
 }
 
 // lacking returns the selected figures of the simulator that m does not have.

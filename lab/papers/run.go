@@ -86,7 +86,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 
 // once runs a repetition if it has no result yet.
 func (o Options) once(ctx context.Context, e Experiment, repetition int) error {
-	m := &Measured{Experiment: e.Name, Repetition: repetition}
+	m := &Measured{Experiment: e.Name, Repetition: repetition, Started: time.Now().UTC().Truncate(time.Second)}
 	if earlier := load(o.Dir, o.Length, e.Name, repetition); earlier != nil && !o.Fresh {
 		if e.Name != simulator || len(earlier.lacking(o.Only)) == 0 {
 			o.logf("  measured at %s", earlier.Started.Format(time.DateTime))
@@ -94,7 +94,8 @@ func (o Options) once(ctx context.Context, e Experiment, repetition int) error {
 		}
 		m = earlier // and only the other figures
 	}
-	m.Version, m.Machine, m.Kernel, m.Started = version.String(), bench.Machine(), version.Release(), time.Now().UTC().Truncate(time.Second)
+	m.made(version.String())
+	m.Machine, m.Kernel = bench.Machine(), version.Release()
 	began := time.Now()
 	if err := e.run(ctx, o, m); err != nil {
 		return err

@@ -128,6 +128,17 @@ func TestSimulatorAddsFigures(t *testing.T) {
 	}
 }
 
+// TestVersions: figures added later may be of another version.
+func TestVersions(t *testing.T) {
+	m := &Measured{}
+	for _, version := range []string{"1.0", "1.0", "1.1", "1.0"} {
+		m.made(version)
+	}
+	if m.Version != "1.0, 1.1" {
+		t.Errorf("%q", m.Version)
+	}
+}
+
 func TestWrite(t *testing.T) {
 	o := options(t, "000")
 	faked(t, func(_ Options, _ string, m *Measured) error {
