@@ -95,7 +95,8 @@ type Axis struct {
 	Max   *float64 `json:"max,omitempty"`
 	// Time means that values are milliseconds since 1970, shown as the time of day.
 	Time bool `json:"time,omitempty"`
-	// Log is for the values of bars that differ by orders of magnitude.
+	// Log is for values that differ by orders of magnitude. The values of a series are
+	// then positive.
 	Log bool `json:"log,omitempty"`
 }
 
@@ -103,6 +104,8 @@ type Axis struct {
 type Series struct {
 	Name   string  `json:"name"`
 	Points []Point `json:"points"`
+	// Dashed is for a line to compare the others with.
+	Dashed bool `json:"dashed,omitempty"`
 }
 
 // Point is a value at x. NaN is a gap.

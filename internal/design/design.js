@@ -120,6 +120,8 @@ function clockTicks(min, max, count) {
 // Margins in pixels. The left one is the same for all charts, so that their axes align.
 const left = 72, bottom = 34, laneHeight = 16, maxLanes = 8
 
+const fewPoints = 24 // a line of at most so many points has dots
+
 const groups = new Map() // charts that show the values of the same moment
 
 // chart draws a chart into a figure, and again on update(chart).
@@ -192,6 +194,17 @@ function visible(c) {
   })
 }
 
+// fraction returns where on an axis a value is, from 0 to 1.
+const fraction = (axis, v, min, max) => (axis || {}).log ? Math.max(0, Math.log(v / min) / Math.log(max / min)) : (v - min) / (max - min)
+
+// powers returns the ticks of a logarithmic axis, from at most min to at least max.
+function powers(min, max) {
+  const all = [], low = Math.floor(Math.log10(min)), high = Math.ceil(Math.log10(max))
+  for (let e = low; e <= high; e++) for (const digit of high - low > 3 ? [1] : [1, 2, 5]) all.push(+(digit * 10 ** e).toPrecision(1))
+  const from = all.findLastIndex(v => v <= min), to = all.findIndex(v => v >= max)
+  return all.slice(Math.max(0, from), to < 0 ? undefined : Math.max(to, from + 1) + 1)
+}
+
 // domain returns the ranges of both axes.
 function domain(c, series) {
   const x = c.spec.x || {}, y = c.spec.y || {}
@@ -202,9 +215,16 @@ function domain(c, series) {
       if (py !== null) { minY = Math.min(minY, py); maxY = Math.max(maxY, py) }
     }
   }
+  const least = i => Math.min(...series.flatMap(s => s.points.map(p => p[i])).filter(v => v > 0)) // what a logarithm exists of
+  if (x.log) minX = least(0)
+  if (y.log) minY = Number.isFinite(least(1)) ? least(1) : 1
   minX = x.min ?? (Number.isFinite(minX) ? minX : 0)
   maxX = Math.max(x.max ?? (Number.isFinite(maxX) ? maxX : 1), minX + 1e-9)
   if (maxY <= minY) maxY = minY + 1
+  if (y.log) {
+    const ticks = powers(minY, maxY)
+    return { minX, maxX, minY: ticks[0], maxY: ticks.at(-1), ticks }
+  }
   const ticks = steps(minY, maxY * 1.02, 4)
   const step = ticks.length > 1 ? ticks[1] - ticks[0] : maxY
   if (ticks.at(-1) < maxY) ticks.push(+(ticks.at(-1) + step).toPrecision(12))
@@ -221,8 +241,8 @@ function drawSeries(c) {
   c.body.replaceChildren(svg)
   const events = place(c, d, svg, time)
   const height = c.spec.height || 180, top = 24 + Math.max(0, events.lanes - 1) * laneHeight, end = top + height
-  const x = v => left + (v - d.minX) / (d.maxX - d.minX) * (c.width - left - events.right)
-  const y = v => end - (v - d.minY) / (d.maxY - d.minY) * height
+  const x = v => left + fraction(c.spec.x, v, d.minX, d.maxX) * (c.width - left - events.right)
+  const y = v => end - fraction(c.spec.y, v, d.minY, d.maxY) * height
   Object.assign(c, { series, x, y, top, end, right: c.width - events.right, xs: [...new Set(series.flatMap(s => s.points.map(p => p[0])))].sort((a, b) => a - b), placed: events.all })
   svg.setAttribute('viewBox', `0 0 ${c.width} ${end + bottom}`)
   svg.setAttribute('height', end + bottom)
@@ -235,12 +255,13 @@ function drawSeries(c) {
 function axes(c, d, time) {
   const g = element('g'), unit = (c.spec.y || {}).unit || ''
   for (const v of d.ticks) {
-    g.append(element('line', { class: v === 0 ? 'axis' : 'grid', x1: left, x2: c.right, y1: c.y(v), y2: c.y(v) }),
+    g.append(element('line', { class: v === Math.max(0, d.minY) ? 'axis' : 'grid', x1: left, x2: c.right, y1: c.y(v), y2: c.y(v) }),
       element('text', { x: left - 8, y: c.y(v) + 4, 'text-anchor': 'end' }, short(v, unit).join('')))
   }
   g.append(element('text', { x: left - 8, y: c.top - 12, 'text-anchor': 'end' }, unit))
   const count = Math.max(2, (c.right - left) / 90)
-  for (const v of time ? clockTicks(d.minX, d.maxX, count) : steps(d.minX, d.maxX, count)) {
+  const log = (c.spec.x || {}).log && powers(d.minX, d.maxX).filter(v => v >= d.minX && v <= d.maxX)
+  for (const v of log || (time ? clockTicks(d.minX, d.maxX, count) : steps(d.minX, d.maxX, count))) {
     g.append(element('line', { class: 'axis', x1: c.x(v), x2: c.x(v), y1: c.end, y2: c.end + 4 }),
       element('text', { x: c.x(v), y: c.end + 17, 'text-anchor': 'middle' }, time ? clock(v) : format(v, (c.spec.x || {}).unit)))
   }
@@ -262,7 +283,7 @@ function place(c, d, svg, time) {
     return { ...e, width: (probe.getComputedTextLength() || e.name.length * 7) + 6 }
   })
   probe.remove()
-  const scale = right => v => left + (v - d.minX) / (d.maxX - d.minX) * (c.width - left - right)
+  const scale = right => v => left + fraction(c.spec.x, v, d.minX, d.maxX) * (c.width - left - right)
   let right = 16
   for (let i = 0; i < 3 && !time; i++) { // room for the last labels
     right = Math.min(c.width / 4, Math.max(16, ...measured.map(e => scale(right)(e.at) + e.width + right - c.width)))
@@ -300,7 +321,10 @@ function line(c, s) {
     d += pen + at(p)
     pen = 'L'
   }
-  return element('path', { class: 'series ' + s.color, d })
+  const path = element('path', { class: 'series ' + s.color + (s.dashed ? ' dashed' : ''), d })
+  if (s.dashed || s.points.length > fewPoints) return path
+  const dots = s.points.filter(p => p[1] !== null).map(p => element('circle', { class: 'dot ' + s.color, cx: c.x(p[0]), cy: c.y(p[1]), r: 2.5 }))
+  return element('g', {}, path, dots)
 }
 
 function listen(c) {

@@ -32,8 +32,11 @@ func page(t *testing.T) string {
 	stacked := c
 	stacked.Title, stacked.Kind = "Stacked", Area
 	bars := Chart{Title: "Convergence", Kind: Bars, Y: Axis{Unit: "ms", Log: true}, Bars: []Bar{{Name: "kill-balancer", Value: 15.9, Goal: 100}, {Name: "cut-balancer", Value: 1526, Goal: 1000, Bad: true, Note: "missed"}, {Name: "no change", Value: 0.0042}}}
+	growth := Chart{Title: "Growth", Kind: Lines, X: Axis{Log: true}, Y: Axis{Log: true, Unit: "ms"}, Series: []Series{
+		{Name: "measured", Points: []Point{{1, 0.5}, {10, 6}, {100, 55}, {1000, 800}}}, {Name: "linear", Dashed: true, Points: []Point{{1, 0.5}, {1000, 500}}},
+	}}
 	body := "<h1>Test</h1><p class=\"verdict\">Passed</p>"
-	for _, c := range []Chart{c, stacked, bars, {Title: "Empty", Kind: Lines}} {
+	for _, c := range []Chart{c, stacked, bars, growth, {Title: "Empty", Kind: Lines}} {
 		f, err := Figure(c)
 		if err != nil {
 			t.Fatal(err)
@@ -50,8 +53,8 @@ func TestPage(t *testing.T) {
 			t.Errorf("no %q", want)
 		}
 	}
-	if n := strings.Count(text, "</script>"); n != 5 {
-		t.Errorf("%d scripts end, want four charts and the module", n)
+	if n := strings.Count(text, "</script>"); n != 6 {
+		t.Errorf("%d scripts end, want five charts and the module", n)
 	}
 	if strings.Contains(string(JS), "</script") || strings.Contains(string(CSS), "</style") {
 		t.Error("the assets end their own element")
@@ -84,6 +87,9 @@ const overlaps = `[...document.querySelectorAll('figure svg')].reduce((n, svg) =
 	return n
 }, 0)`
 
+// growth is the chart with logarithmic axes.
+const growth = `document.querySelectorAll('figure')[3]`
+
 // TestCharts draws charts in a browser, without errors and requests, and uses them with
 // the pointer and the keyboard.
 func TestCharts(t *testing.T) {
@@ -92,15 +98,20 @@ func TestCharts(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := browser.Open(t, "file://"+file, 1000, 1300)
-	p.Wait(`document.querySelectorAll('figure svg').length === 3`)
+	p.Wait(`document.querySelectorAll('figure svg').length === 4`)
 	for expression, want := range map[string]any{
 		overlaps: 0.0,
 		`document.querySelectorAll('figure:first-of-type text.event').length`: 8.0,
 		`document.querySelectorAll('path.area').length`:                       3.0,
 		`document.querySelectorAll('rect.bar').length`:                        3.0,
 		`document.querySelectorAll('text.value')[2].textContent`:              "0.0042 ms",
-		`document.querySelector('.empty').textContent`:                        "no data yet",
-		`new Set([...document.querySelectorAll('line.axis')].filter(l => l.y1.baseVal.value === l.y2.baseVal.value).map(l => l.outerHTML.match(/x1="[^"]*" x2="[^"]*"/)[0])).size`: 1.0,
+		growth + `.querySelectorAll('path.dashed').length`:                    1.0,
+		growth + `.querySelectorAll('circle').length`:                         4.0,
+		// Equal factors are equal distances.
+		"[0, 1].map(i => Math.round(" + growth + `.querySelectorAll('circle')[i + 1].cx.baseVal.value - ` + growth + `.querySelectorAll('circle')[i].cx.baseVal.value)).reduce((a, b) => a - b)`: 0.0,
+		`[...` + growth + `.querySelectorAll('text')].map(t => t.textContent).join(' ')`:                                                                                                         "0.1 1 10 100 1,000 ms 1 2 5 10 20 50 100 200 500 1k",
+		`document.querySelector('.empty').textContent`: "no data yet",
+		`new Set([...document.querySelectorAll('line.axis')].filter(l => !` + growth + `.contains(l) && l.y1.baseVal.value === l.y2.baseVal.value).map(l => l.outerHTML.match(/x1="[^"]*" x2="[^"]*"/)[0])).size`: 1.0,
 	} {
 		if got := p.Eval(expression); got != want {
 			t.Errorf("%s is %v, want %v", expression, got, want)
