@@ -66,14 +66,15 @@ func (b *benchOutput) validate() error {
 // finish writes and prints a report, and returns an error if a goal was missed.
 func (b *benchOutput) finish(cmd *cobra.Command, r *bench.Report) error {
 	path, err := r.WriteJSON(b.dir)
-	if err != nil {
+	page, err2 := r.WritePage(b.dir)
+	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
 	if err := b.print(cmd, r); err != nil {
 		return err
 	}
 	if b.format == "table" {
-		fmt.Fprintln(cmd.OutOrStdout(), "written to", path)
+		fmt.Fprintln(cmd.OutOrStdout(), "written to", path, "and", page)
 	}
 	return judged(r)
 }
@@ -161,11 +162,7 @@ func runBenchSurvival(cmd *cobra.Command, o survival.Options, out *benchOutput) 
 	if len(results) == 0 {
 		return err
 	}
-	plot, failed := survival.WritePlot(out.dir, o, results)
-	if failed == nil {
-		fmt.Fprintln(o.Progress, "plot in", plot)
-	}
-	return errors.Join(err, failed, out.finish(cmd, survival.Report(o, results)))
+	return errors.Join(err, out.finish(cmd, survival.Report(o, results)))
 }
 
 func newBenchDataplaneCommand() *cobra.Command {

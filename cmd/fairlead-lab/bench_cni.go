@@ -74,11 +74,7 @@ func runBenchCNI(cmd *cobra.Command, o cni.Options, out *benchOutput) error {
 	if len(result.Rows) == 0 {
 		return err
 	}
-	paths, failed := result.WriteFiles(out.dir)
-	for _, path := range paths {
-		fmt.Fprintln(o.Progress, "picture in", path)
-	}
-	return errors.Join(err, failed, out.finish(cmd, result.Report))
+	return errors.Join(err, out.finish(cmd, result))
 }
 
 // newBenchCNIPeerCommand returns the command that bench cni runs at both ends of a

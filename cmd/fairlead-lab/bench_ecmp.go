@@ -90,11 +90,7 @@ func runBenchECMP(cmd *cobra.Command, o ecmp.Options, out *benchOutput) error {
 	if len(result.Rows) == 0 {
 		return err
 	}
-	plots, failed := result.WritePlots(out.dir)
-	for _, path := range plots {
-		fmt.Fprintln(o.Progress, "plot in", path)
-	}
-	return errors.Join(err, failed, out.finish(cmd, result.Report))
+	return errors.Join(err, out.finish(cmd, result))
 }
 
 // newBenchSpeakersCommand returns the command that bench ecmp runs for all load

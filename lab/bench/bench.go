@@ -6,18 +6,15 @@ package bench
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/design"
 	"github.com/fairlead/fairlead/internal/version"
 	"github.com/fairlead/fairlead/lab/sim/verdict"
 )
@@ -31,6 +28,8 @@ type Report struct {
 	Started time.Time `json:"started"`
 	Rows    []Row     `json:"rows"`
 	Notes   []string  `json:"notes"`
+	// Charts are drawn on the page.
+	Charts []design.Chart `json:"-"`
 }
 
 // Row is one figure. Measured is the median if there are several Runs.
@@ -194,86 +193,4 @@ func WriteFiles(dir string, files map[string][]byte) (paths []string, err error)
 		paths = append(paths, path)
 	}
 	return paths, nil
-}
-
-// WriteTable prints the rows as a table.
-func (r *Report) WriteTable(out io.Writer) error {
-	if slices.ContainsFunc(r.Rows, func(row Row) bool { return len(row.Over) > 0 }) {
-		return r.writePaired(out)
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	turns := slices.ContainsFunc(r.Rows, func(row Row) bool { return row.OverPeer != nil })
-	head := "CASE\tMEASURED\tMIN\tMAX\tGOAL\tMET\tPEER\tUNIT"
-	if turns {
-		head += "\t/ PEER\tFROM\tTO"
-	}
-	means := slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Mean != nil })
-	if means {
-		head += "\tMEAN (95 %)"
-	}
-	fmt.Fprintln(w, head)
-	for _, row := range r.Rows {
-		goal, met, peer := row.comparison()
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", row.Case, row.figure(row.Measured), row.figure(row.Min), row.figure(row.Max), goal, met, peer, row.Unit)
-		if o := row.OverPeer; o != nil {
-			fmt.Fprintf(w, "\t%s\t%s\t%s", times(o.Median), times(o.Min), times(o.Max))
-		} else if turns {
-			fmt.Fprint(w, "\t\t\t")
-		}
-		if m := row.Mean; m != nil {
-			fmt.Fprintf(w, "\t%s (%s to %s)", figure(m.Mean), figure(m.Low), figure(m.High))
-		} else if means {
-			fmt.Fprint(w, "\t")
-		}
-		fmt.Fprintln(w)
-	}
-	return w.Flush()
-}
-
-// comparison formats the goal, whether it was met, and the peer's figure.
-func (r Row) comparison() (goal, met, peer string) {
-	if r.Goal != nil {
-		goal, met = "<= "+r.figure(*r.Goal), "no"
-		if r.LowerBound {
-			goal = ">= " + r.figure(*r.Goal)
-		}
-		if *r.Met {
-			met = "yes"
-		}
-	}
-	if r.PeerMeasured != nil {
-		peer = r.Peer + " " + figure(*r.PeerMeasured)
-	}
-	return goal, met, peer
-}
-
-// UnitTimes is the unit of a row that contains a ratio.
-const UnitTimes = "x"
-
-// figure formats a number in the row's unit. Ratios get three decimals.
-func (r Row) figure(f float64) string {
-	if r.Unit == UnitTimes {
-		return strconv.FormatFloat(f, 'f', 3, 64)
-	}
-	return figure(f)
-}
-
-// times formats a ratio. Ratios below 0.1 are written as 1/N.
-func times(f float64) string {
-	if f > 0 && f < 0.1 {
-		return fmt.Sprintf("1/%.0f", 1/f)
-	}
-	return strconv.FormatFloat(f, 'f', 2, 64)
-}
-
-// figure formats a number with a sensible number of digits.
-func figure(f float64) string {
-	digits := 0
-	if f != float64(int64(f)) && math.Abs(f) < 1000 {
-		digits = 1
-	}
-	if f != 0 && math.Abs(f) < 1 {
-		digits = 2
-	}
-	return strconv.FormatFloat(f, 'f', digits, 64)
 }

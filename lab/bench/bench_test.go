@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fairlead/fairlead/internal/design"
 )
 
 func report() *Report {
@@ -215,6 +217,28 @@ func TestRowsKeepTheirSamples(t *testing.T) {
 	for _, row := range []Row{Plain("plain", "ms", 3, 1, 2), Estimated("estimated", "ms", 3, 1, 2)} {
 		if !slices.Equal(row.Samples, []float64{3, 1, 2}) || row.Measured != 2 {
 			t.Errorf("%s: %v, %g", row.Case, row.Samples, row.Measured)
+		}
+	}
+}
+
+// TestPage: the headline, a bar for each goal, the table, and the notes, escaped.
+func TestPage(t *testing.T) {
+	r := report()
+	r.Rows = append(r.Rows, Plain("a <fast> one", "packets/s", 50).AtLeast(100))
+	r.Charts = []design.Chart{{Title: "over time", Kind: design.Lines}}
+	path, err := r.WritePage(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"goals are missed: ", "a &lt;fast&gt; one</td>", `"name":"a \u003cfast\u003e one","value":2,"goal":1,"note":"50 packets/s","bad":true`, "over time</figcaption>", "<th>measured</th>",
+	} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the page lacks %q", want)
 		}
 	}
 }

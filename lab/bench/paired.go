@@ -1,12 +1,8 @@
 package bench
 
 import (
-	"fmt"
-	"io"
 	"math"
 	"slices"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/fairlead/fairlead/lab/sim/verdict"
 )
@@ -117,39 +113,4 @@ func Estimated(name, unit string, all ...float64) Row {
 	mean := verdict.Mean(all)
 	row.Mean = &mean
 	return row
-}
-
-// writePaired prints one line per row: the measured figure with what half of the rounds
-// are within (for a comparison with a peer: its confidence interval), the figure here from
-// which a ratio was computed, the goal, the peer's figure, and the ratios to floors.
-func (r *Report) writePaired(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "CASE\tMEASURED\tWITHIN\tHERE\tGOAL\tMET\tPEER\tFLOORS")
-	for _, row := range r.Rows {
-		goal, met, peer := row.comparison()
-		here := ""
-		if row.Raw != nil && row.Raw.Median != row.Measured {
-			here = figure(row.Raw.Median)
-		}
-		var floors []string
-		for _, over := range row.Over {
-			floors = append(floors, fmt.Sprintf("%.2f x %s (%s)", over.Times.Median, over.Floor, figure(over.Raw.Median)))
-		}
-		fmt.Fprintf(w, "%s\t%s %s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Case, row.figure(row.Measured), row.Unit, row.within(), here, goal, met, peer, strings.Join(floors, ", "))
-	}
-	return w.Flush()
-}
-
-// within formats the spread of the measured figure.
-func (r Row) within() string {
-	low, high := r.Min, r.Max
-	switch {
-	case r.Runs < 2 || r.Raw == nil:
-		return ""
-	case r.Raw.Median == r.Measured:
-		low, high = r.Raw.Low, r.Raw.High
-	case len(r.Over) > 0 && r.Over[0].Times.Median == r.Measured:
-		low, high = r.Over[0].Times.Low, r.Over[0].Times.High
-	}
-	return r.figure(low) + "-" + r.figure(high)
 }

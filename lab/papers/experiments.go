@@ -125,7 +125,7 @@ func routes(name string) func(context.Context, Options, *Measured) error {
 		}
 		r, err := ecmp.Run(ctx, e)
 		if err == nil {
-			m.add(r.Report)
+			m.add(r)
 		}
 		return err
 	}
@@ -145,7 +145,7 @@ func pods(names ...string) func(context.Context, Options, *Measured) error {
 		}
 		r, err := cni.Run(ctx, c)
 		if err == nil {
-			m.add(r.Report)
+			m.add(r)
 		}
 		return err
 	}

@@ -17,7 +17,7 @@ const (
 )
 
 // attachments measures a controller that is killed several times during the run.
-func attachments(ctx context.Context, o Options, r *Result) error {
+func attachments(ctx context.Context, o Options, r *bench.Report) error {
 	o.logf("attachments: %d, the controller killed %d times", attaching, killing)
 	got, err := vdn.Attachments(ctx, vdn.Options{Binary: o.Binary, Attachments: attaching, Clients: attachClients, Kills: killing})
 	if err != nil {

@@ -65,7 +65,7 @@ type balanced struct {
 func (b *balanced) name() string { return b.maker + "-" + b.kind }
 
 // balancer measures requests through a load balancer in each of flannel's networks.
-func balancer(ctx context.Context, o Options, r *Result) (err error) {
+func balancer(ctx context.Context, o Options, r *bench.Report) (err error) {
 	n, err := newNetwork(ctx, o)
 	if err != nil {
 		return err
@@ -248,7 +248,7 @@ func (o Options) points(all []*balanced) (points []point) {
 }
 
 // requests measures all points, one at a time in rotating order.
-func (n *network) requests(ctx context.Context, client *peer, all []*balanced, r *Result) error {
+func (n *network) requests(ctx context.Context, client *peer, all []*balanced, r *bench.Report) error {
 	points := n.o.points(all)
 	rates := map[point][]float64{}
 	for round := range n.o.Rounds {
@@ -263,10 +263,11 @@ func (n *network) requests(ctx context.Context, client *peer, all []*balanced, r
 			rates[p] = append(rates[p], float64(got.Answers)/got.Seconds)
 		}
 	}
-	return r.balancerRows(points, rates, n.o)
+	balancerRows(r, points, rates, n.o)
+	return nil
 }
 
-func (r *Result) balancerRows(points []point, rates map[point][]float64, o Options) (err error) {
+func balancerRows(r *bench.Report, points []point, rates map[point][]float64, o Options) {
 	for _, p := range points {
 		row := bench.Estimated(fmt.Sprintf("balancer, %s, %s, %d servers", p.maker, p.line(), p.of), "requests/s", rates[p]...)
 		for _, other := range points {
@@ -281,11 +282,8 @@ func (r *Result) balancerRows(points []point, rates map[point][]float64, o Optio
 		requesters, questionSize)
 	r.Note("balancer: the paper's text does not contain the numbers of Fig. 11 to 13; it states that host-gw is fastest, vxlan next and udp far behind, that RPS is much faster than none, that IPVS and iptables hardly differ, and shows one run of 164,718 requests/s on eight machines of 16 processors")
 	for i, maker := range makers {
-		if r.files[fmt.Sprintf("cni-figure%d.svg", 11+i)], err = drawRequests(11+i, maker, points, rates); err != nil {
-			return err
-		}
+		r.Charts = append(r.Charts, drawRequests(11+i, maker, points, rates))
 	}
-	return nil
 }
 
 // steer turns RPS on or off on all hosts that packets pass.

@@ -48,7 +48,7 @@ type Options struct {
 // step is a case. The order of steps is the default order of the cases.
 type step struct {
 	name string
-	run  func(context.Context, Options, *Result) error
+	run  func(context.Context, Options, *bench.Report) error
 }
 
 var steps = []step{
@@ -129,27 +129,10 @@ func limit(text string) (vdn.Rate, error) {
 	return rate, err
 }
 
-// Result is a report with its pictures.
-type Result struct {
-	*bench.Report
-	files map[string][]byte // by name
-}
-
-// WriteFiles writes the pictures and an HTML page with the whole report into a folder,
-// and returns their paths.
-func (r *Result) WriteFiles(dir string) ([]string, error) {
-	page, err := r.page()
-	if err != nil {
-		return nil, err
-	}
-	r.files["cni.html"] = page
-	return bench.WriteFiles(dir, r.files)
-}
-
 // Run measures the cases one after the other. It must run in the sandbox. If it returns
 // an error, the result contains the cases before.
-func Run(ctx context.Context, o Options) (*Result, error) {
-	r := &Result{Report: bench.New("cni"), files: map[string][]byte{}}
+func Run(ctx context.Context, o Options) (*bench.Report, error) {
+	r := bench.New("cni")
 	// Put the temporary files of child processes into the sandbox, too.
 	if err := os.Setenv("TMPDIR", sandbox.WorkDir); err != nil {
 		return r, err

@@ -34,7 +34,7 @@ const (
 
 // federation has two controllers exchange their networks, and nodes and gateways enforce
 // them. It then measures from a pod of one domain to a pod of the other.
-func federation(ctx context.Context, o Options, r *Result) (err error) {
+func federation(ctx context.Context, o Options, r *bench.Report) (err error) {
 	if o.Plugin == "" {
 		r.Note("federation: skipped, fairlead-cni was not found next to the binary")
 		return nil
@@ -77,7 +77,7 @@ func federation(ctx context.Context, o Options, r *Result) (err error) {
 }
 
 // acrossDomains measures between the pods.
-func (n *network) acrossDomains(ctx context.Context, from, to place, r *Result) error {
+func (n *network) acrossDomains(ctx context.Context, from, to place, r *bench.Report) error {
 	a, err := startPeer(from.host)
 	if err != nil {
 		return err

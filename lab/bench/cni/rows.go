@@ -22,7 +22,7 @@ var published = map[[3]string]float64{
 }
 
 // throughputRows adds the rows of one setting.
-func (r *Result) throughputRows(s setting, all measured) {
+func throughputRows(r *bench.Report, s setting, all measured) {
 	for _, pair := range []string{toServer, betweenPods} {
 		for _, kind := range Kinds {
 			got := all[[2]string{pair, kind}]

@@ -22,7 +22,7 @@ func of(cpu float64, mbits ...float64) (all runs) {
 	return all
 }
 
-func row(t *testing.T, r *Result, name string) bench.Row {
+func row(t *testing.T, r *bench.Report, name string) bench.Row {
 	t.Helper()
 	for _, row := range r.Rows {
 		if row.Case == name {
@@ -34,8 +34,8 @@ func row(t *testing.T, r *Result, name string) bench.Row {
 }
 
 func TestRowsJudgePairs(t *testing.T) {
-	r := &Result{Report: bench.New("cni")}
-	r.throughputRows(setting{"1G", true}, measured{
+	r := bench.New("cni")
+	throughputRows(r, setting{"1G", true}, measured{
 		{toServer, Host}:       of(100, 1000, 500, 1000),
 		{toServer, Macvlan}:    of(90, 980, 490, 980),
 		{toServer, HostDevice}: of(130, 960, 480, 960),
@@ -59,7 +59,7 @@ func TestRowsJudgePairs(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	// Without a rate limit, the CPU is the bottleneck, and there are no goals.
-	r.throughputRows(setting{noRate, true}, measured{{toServer, Host}: of(1, 1), {toServer, Macvlan}: of(1, 1), {toServer, HostGW}: of(1, 1)})
+	throughputRows(r, setting{noRate, true}, measured{{toServer, Host}: of(1, 1), {toServer, Macvlan}: of(1, 1), {toServer, HostGW}: of(1, 1)})
 	if slices.ContainsFunc(r.Rows, func(row bench.Row) bool {
 		return strings.HasPrefix(row.Case, "no limit") && strings.HasSuffix(row.Case, "less than the host")
 	}) {
@@ -79,18 +79,16 @@ func TestSlicesRows(t *testing.T) {
 		}
 		got.Seconds = append(got.Seconds, s)
 	}
-	r := &Result{Report: bench.New("cni"), files: map[string][]byte{}}
-	if err := r.slicesRows(got); err != nil {
-		t.Fatal(err)
-	}
+	r := bench.New("cni")
+	slicesRows(r, got)
 	for name, met := range map[string]bool{"alone": true, "attacked": false, "its attacker, alone": true} {
 		got := row(t, r, "slices, 400M guaranteed of 500M, "+name+": below its share")
 		if got.Met == nil || *got.Met != met {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	if !bytes.Contains(r.files["cni-slices.svg"], []byte("attacker alone")) {
-		t.Error("the picture does not name its phases")
+	if events := r.Charts[0].Events; events[len(events)-1].Name != string(slicesbench.AttackerAlone) {
+		t.Errorf("the chart names the phases %v", events)
 	}
 }
 

@@ -5,13 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-
+	"github.com/fairlead/fairlead/internal/design"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/slices"
-	"github.com/fairlead/fairlead/lab/chart"
 	"github.com/fairlead/fairlead/vdn"
 )
 
@@ -28,7 +24,7 @@ const (
 )
 
 // attacked measures a slice with a guarantee while another slice attacks it.
-func attacked(ctx context.Context, o Options, r *Result) error {
+func attacked(ctx context.Context, o Options, r *bench.Report) error {
 	got, err := slices.SliceUnderAttack(ctx, slices.Options{
 		Phase:    max(leastPhase, time.Duration(attacking*o.Seconds*float64(time.Second))),
 		Progress: func(phase string) { o.logf("slices: %s", phase) },
@@ -36,10 +32,11 @@ func attacked(ctx context.Context, o Options, r *Result) error {
 	if err != nil {
 		return err
 	}
-	return r.slicesRows(got)
+	slicesRows(r, got)
+	return nil
 }
 
-func (r *Result) slicesRows(got slices.Result) (err error) {
+func slicesRows(r *bench.Report, got slices.Result) {
 	alone, _ := got.Of(slices.Alone)
 	under, attacker := got.Of(slices.Attacked)
 	_, lent := got.Of(slices.AttackerAlone)
@@ -59,40 +56,23 @@ func (r *Result) slicesRows(got slices.Result) (err error) {
 		}
 	}
 	r.Note("slices: payload; its share is %.1f %% of its guarantee, or of the uplink without other traffic, because frames have headers. The attacker sends a flood of UDP and 32 connections of TCP. Medians of the seconds of each phase but its first", 100*payload)
-	r.files["cni-slices.svg"], err = drawSlices(got)
-	return err
+	r.Charts = append(r.Charts, drawSlices(got))
 }
 
 // drawSlices draws the throughput of both slices per second, and the guarantee.
-func drawSlices(got slices.Result) ([]byte, error) {
-	p := plot.New()
-	p.Title.Text = fmt.Sprintf("A slice of %s guaranteed on an uplink of %s, attacked by another", got.Guarantee, got.Uplink)
-	p.X.Label.Text, p.Y.Label.Text, p.Y.Min, p.Y.Max = "seconds", "Mbit/s", 0, 1.3*float64(got.Uplink)/1e6
-	p.Legend.Top, p.Legend.Left, p.Legend.Padding = true, true, vg.Points(4)
-	series := make([]plotter.XYs, 3)
-	var events []chart.Event
+func drawSlices(got slices.Result) design.Chart {
+	c := design.Chart{
+		Title: fmt.Sprintf("A slice of %s guaranteed on an uplink of %s, attacked by another one", got.Guarantee, got.Uplink), Kind: design.Lines,
+		X: design.Axis{Unit: "s"}, Y: design.Axis{Unit: "Mbit/s"},
+		Series: []design.Series{{Name: "with the guarantee"}, {Name: "attacker"}, {Name: "payload of the guarantee", Dashed: true}},
+	}
 	for i, s := range got.Seconds {
 		for n, bits := range []float64{s.Guaranteed, s.Attacker, payload * float64(got.Guarantee)} {
-			series[n] = append(series[n], plotter.XY{X: s.At, Y: bits / 1e6})
+			c.Series[n].Points = append(c.Series[n].Points, design.Point{X: s.At, Y: bits / 1e6})
 		}
 		if i == 0 || s.Phase != got.Seconds[i-1].Phase {
-			events = append(events, chart.Event{At: time.Duration((s.At - 1) * float64(time.Second)), Name: string(s.Phase)})
+			c.Events = append(c.Events, design.Event{At: s.At, Name: string(s.Phase)})
 		}
 	}
-	for n, name := range []string{"with the guarantee", "attacker", "payload of the guarantee"} {
-		line, err := plotter.NewLine(series[n])
-		if err != nil {
-			return nil, err
-		}
-		line.Color, line.Width = chart.Color(2+n), vg.Points(1.6)
-		if n == 2 {
-			line.Dashes = []vg.Length{vg.Points(3), vg.Points(3)}
-		}
-		p.Add(line)
-		p.Legend.Add(name, line)
-	}
-	if err := chart.Mark(p, float64(got.Uplink)/1e6, events); err != nil {
-		return nil, err
-	}
-	return chart.SVG(p, 26, 12)
+	return c
 }

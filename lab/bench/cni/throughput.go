@@ -103,7 +103,7 @@ const (
 )
 
 // throughput measures every path under every setting.
-func throughput(ctx context.Context, o Options, r *Result) (err error) {
+func throughput(ctx context.Context, o Options, r *bench.Report) (err error) {
 	n, err := newNetwork(ctx, o)
 	if err != nil {
 		return err
@@ -131,16 +131,17 @@ func throughput(ctx context.Context, o Options, r *Result) (err error) {
 		}
 	}
 	for _, s := range settings {
-		r.throughputRows(s, all[s])
+		throughputRows(r, s, all[s])
 	}
 	r.Note("throughput: one TCP connection from Daejeon to Busan; bytes acknowledged in %g s, after %s; spread is the standard deviation of its tenths of seconds over their mean. Hosts are measured in the same rounds",
 		o.Seconds, warmUp)
 	r.Note("CPU: of the machine (/proc/stat: neither idle nor stolen, including softirq), and softirq only; processes: sender, receiver and tun's forwarders, exact, including packets that the kernel handles on their behalf, excluding ksoftirqd")
-	return r.drawThroughput(all)
+	r.Charts = append(r.Charts, drawThroughput(all)...)
+	return nil
 }
 
 // background notes how busy the machine is before the measurement.
-func (o Options) background(ctx context.Context, r *Result) error {
+func (o Options) background(ctx context.Context, r *bench.Report) error {
 	before, err := usageOf()
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ import (
 const bfdUsual = 10 * time.Minute
 
 // bfd keeps every CPU busy, and counts the sessions that end although nothing fails.
-func bfd(ctx context.Context, o Options, r *Result) (err error) {
+func bfd(ctx context.Context, o Options, r *bench.Report) (err error) {
 	s, err := o.newSystem(ctx, "bfd", cluster.RouterFairlead, topology.Options{TwoReflectors: true})
 	if err != nil {
 		return err

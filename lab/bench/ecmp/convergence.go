@@ -22,7 +22,7 @@ const (
 // convergence changes the number of running load balancers every few seconds, and
 // measures the delay until the router's kernel has exactly these as next hops: Fig. 13
 // (c) of the paper.
-func convergence(ctx context.Context, o Options, r *Result) error {
+func convergence(ctx context.Context, o Options, r *bench.Report) error {
 	var all []*changing
 	for _, router := range o.Routers {
 		c, err := o.changeNumber(ctx, router, r)
@@ -40,9 +40,8 @@ func convergence(ctx context.Context, o Options, r *Result) error {
 	}
 	r.Note("convergence: another number of balancers, 1 to %d, every %s for %s, seed %d; each time is from the first process's start, or the first SIGTERM, until the router's kernel has just the next hops that it should",
 		o.Most, o.Every, o.long(convergenceLength), o.Seed)
-	var err error
-	r.plots["ecmp-convergence.svg"], err = drawDelays(all)
-	return err
+	r.Charts = append(r.Charts, drawDelays(all))
+	return nil
 }
 
 // convergenceLength is the default duration of a run.
@@ -59,7 +58,7 @@ type changing struct {
 	failed        error // the error of any of them
 }
 
-func (o Options) changeNumber(ctx context.Context, router string, r *Result) (c *changing, err error) {
+func (o Options) changeNumber(ctx context.Context, router string, r *bench.Report) (c *changing, err error) {
 	s, err := o.newSystem(ctx, "convergence", router, topology.Options{})
 	if err != nil {
 		return nil, err

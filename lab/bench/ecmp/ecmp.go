@@ -52,7 +52,7 @@ type Options struct {
 }
 
 // cases contains the measurements by name. Each one builds its own labs.
-var cases = map[string]func(context.Context, Options, *Result) error{
+var cases = map[string]func(context.Context, Options, *bench.Report) error{
 	"convergence": convergence,
 	"failures":    failures,
 	"throughput":  throughput,
@@ -116,22 +116,11 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Result is a report with its pictures.
-type Result struct {
-	*bench.Report
-	plots map[string][]byte // SVG by file name
-}
-
-// WritePlots writes the pictures into a folder, and returns their paths.
-func (r *Result) WritePlots(dir string) (paths []string, err error) {
-	return bench.WriteFiles(dir, r.plots)
-}
-
 // Run measures the cases one after the other. It must run in the sandbox. If it returns
 // an error, the result contains the cases before. If that is the context's error, it also
 // contains what an interrupted long case has measured so far.
-func Run(ctx context.Context, o Options) (*Result, error) {
-	r := &Result{Report: bench.New("ecmp"), plots: map[string][]byte{}}
+func Run(ctx context.Context, o Options) (*bench.Report, error) {
+	r := bench.New("ecmp")
 	// Put the temporary files of child processes into the sandbox, too.
 	if err := os.Setenv("TMPDIR", sandbox.WorkDir); err != nil {
 		return r, err
@@ -151,11 +140,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 func (o Options) logf(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
 
 // save saves the partial result with the rows of the running case.
-func (o Options) save(r *Result, more []bench.Row) {
+func (o Options) save(r *bench.Report, more []bench.Row) {
 	if o.Save == nil {
 		return
 	}
-	so := *r.Report
+	so := *r
 	so.Rows = slices.Concat(r.Rows, more)
 	if err := o.Save(&so); err != nil {
 		o.logf("cannot save the results so far: %v", err)

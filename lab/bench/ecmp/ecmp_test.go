@@ -36,16 +36,16 @@ func TestCases(t *testing.T) {
 
 func eachCase(t *testing.T, binary string) {
 	for name, c := range map[string]struct {
-		args  []string
-		rows  int
-		plots []string
+		args   []string
+		rows   int
+		charts []string
 		// zero lists the prefix and suffix of rows that are 0 on any machine.
 		zero [][2]string
 	}{
-		"convergence": {[]string{"--duration", "4s", "--every", "1s", "--most", "2"}, 6, []string{"ecmp-convergence.svg"}, nil},
+		"convergence": {[]string{"--duration", "4s", "--every", "1s", "--most", "2"}, 6, []string{"Time until the router"}, nil},
 		"failures":    {nil, 3, nil, nil},
 		"throughput": {[]string{"--duration", "1s", "--every", "1s", "--most", "2"}, 6,
-			[]string{"ecmp-throughput.svg", "ecmp-throughput-over-time.svg"}, nil},
+			[]string{"Throughput by the number", "Throughput while the number"}, nil},
 		"bfd":        {[]string{"--duration", "2s", "--most", "2"}, 6, nil, nil},
 		"nexthops":   {[]string{"--flows", "64"}, 3, nil, [][2]string{{"nexthops: fairlead", "of other next hops, moved"}}},
 		"reflectors": {[]string{"--flows", "64", "--most", "2"}, 4, nil, [][2]string{{"reflectors: fairlead", "packets lost"}, {"reflectors: fairlead", "changes of the route"}}},
@@ -79,9 +79,10 @@ func eachCase(t *testing.T, binary string) {
 					t.Errorf("no row %q … %q", z[0], z[1])
 				}
 			}
-			for _, plot := range c.plots {
-				if svg, err := os.ReadFile(filepath.Join(out, plot)); err != nil || !bytes.Contains(svg, []byte("</svg>")) {
-					t.Errorf("%s: %v: %.100q", plot, err, svg)
+			page, err := os.ReadFile(filepath.Join(out, "ecmp.html"))
+			for _, title := range c.charts {
+				if err != nil || !bytes.Contains(page, []byte(title)) {
+					t.Errorf("the page has no chart %q: %v", title, err)
 				}
 			}
 		})

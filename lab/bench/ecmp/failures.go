@@ -19,7 +19,7 @@ const (
 
 // failures kills one of two load balancers, and cuts the other's link silently and
 // restores it.
-func failures(ctx context.Context, o Options, r *Result) error {
+func failures(ctx context.Context, o Options, r *bench.Report) error {
 	for _, router := range o.Routers {
 		kill, cut, restore, err := o.fail(ctx, router)
 		if err != nil {

@@ -31,7 +31,7 @@ type spreading struct {
 
 // nexthops withdraws one of four next hops and counts the flows whose next hop changes:
 // those of the withdrawn next hop, and others.
-func nexthops(ctx context.Context, o Options, r *Result) error {
+func nexthops(ctx context.Context, o Options, r *bench.Report) error {
 	for _, how := range []spreading{
 		{"fairlead, resilient", cluster.RouterFairlead, false},
 		{"frr, plain", cluster.RouterFRR, false},
@@ -49,7 +49,7 @@ func nexthops(ctx context.Context, o Options, r *Result) error {
 }
 
 // loseHop measures one way of spreading.
-func (o Options) loseHop(ctx context.Context, how spreading, r *Result) (err error) {
+func (o Options) loseHop(ctx context.Context, how spreading, r *bench.Report) (err error) {
 	n, err := newHops(ctx, o)
 	if err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 )
 
 // reflectors kills each of two reflectors and starts it again, under traffic.
-func reflectors(ctx context.Context, o Options, r *Result) error {
+func reflectors(ctx context.Context, o Options, r *bench.Report) error {
 	for _, router := range o.Routers {
 		if err := o.killReflectors(ctx, router, r); err != nil {
 			return fmt.Errorf("%s: %w", router, err)
@@ -27,7 +27,7 @@ func reflectors(ctx context.Context, o Options, r *Result) error {
 	return nil
 }
 
-func (o Options) killReflectors(ctx context.Context, router string, r *Result) (err error) {
+func (o Options) killReflectors(ctx context.Context, router string, r *bench.Report) (err error) {
 	s, f, err := o.underFlows(ctx, "reflectors", router)
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (o Options) killReflectors(ctx context.Context, router string, r *Result) (
 
 // restarts ends each component, gracefully as for an upgrade and by force, and starts it
 // again, under traffic.
-func restarts(ctx context.Context, o Options, r *Result) (err error) {
+func restarts(ctx context.Context, o Options, r *bench.Report) (err error) {
 	s, f, err := o.underFlows(ctx, "restarts", cluster.RouterFairlead)
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ const (
 // services measures one load balancer with many Services from a folder of manifests: from
 // its start, and from an edit of one manifest, until the router's kernel has the right
 // routes. A route is advertised only once its frontend is programmed.
-func services(ctx context.Context, o Options, r *Result) (err error) {
+func services(ctx context.Context, o Options, r *bench.Report) (err error) {
 	balancer := lab.HostSpec{Name: "balancer"}
 	base, err := newNetwork(ctx, o, lab.Topology{
 		Hosts: []lab.HostSpec{balancer},

@@ -23,7 +23,7 @@ const (
 const changesARound = 10
 
 // table measures how soon the router's kernel has a full table, and a single change.
-func table(ctx context.Context, o Options, r *Result) (err error) {
+func table(ctx context.Context, o Options, r *bench.Report) (err error) {
 	balancers := lab.HostSpec{Name: "balancers"}
 	for i := range o.Balancers {
 		balancers.Loopback = append(balancers.Loopback, balancerAddr(i).String()+"/32")

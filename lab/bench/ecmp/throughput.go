@@ -32,7 +32,7 @@ func (o Options) uploadSettle() time.Duration { return o.Every }
 // throughput is Fig. 13 (a) and (b) of the paper: the throughput of 1 to Most load
 // balancers whose links have the same rate limit; the same while their number changes;
 // and, without limits, what these CPUs can carry.
-func throughput(ctx context.Context, o Options, r *Result) error {
+func throughput(ctx context.Context, o Options, r *bench.Report) error {
 	shaped, err := o.upload(ctx, o.Rate*1e6, r)
 	if err != nil {
 		return err
@@ -53,8 +53,8 @@ func throughput(ctx context.Context, o Options, r *Result) error {
 	}
 	r.Note("throughput: %d TCP connections upload through a tunnel; bytes acknowledged by the backends in %s, after %s; without limits all share %s",
 		uploads, o.Every, o.uploadSettle(), r.Machine)
-	r.plots["ecmp-throughput.svg"], err = drawThroughput(o, shaped, unshaped)
-	return err
+	r.Charts = append(r.Charts, drawThroughput(o, shaped, unshaped))
+	return nil
 }
 
 // off returns by how many percent each round's figure differs from n times that of one
@@ -69,7 +69,7 @@ func off(figures, one []float64, n int) []float64 {
 
 // upload measures 1 to Most load balancers, Rounds times. If links are limited, it also
 // measures while their number changes.
-func (o Options) upload(ctx context.Context, rate uint64, r *Result) (rates [][]float64, err error) {
+func (o Options) upload(ctx context.Context, rate uint64, r *bench.Report) (rates [][]float64, err error) {
 	s, err := o.newSystem(ctx, "throughput", cluster.RouterFairlead, topology.Options{BalancerRate: rate})
 	if err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ type sample struct {
 
 // overTime changes the number of load balancers. For each span without a change, once
 // settled, it compares the throughput with that number.
-func (s *system) overTime(ctx context.Context, u *upload, one float64, r *Result) error {
+func (s *system) overTime(ctx context.Context, u *upload, one float64, r *bench.Report) error {
 	settle := int(s.o.uploadSettle().Seconds())
 	random, began, long := rand.New(rand.NewPCG(s.o.Seed, 1)), time.Now(), s.o.long(overTimeUsual)
 	var samples []sample
@@ -179,7 +179,6 @@ func (s *system) overTime(ctx context.Context, u *upload, one float64, r *Result
 		s.o.logf("throughput: %d of %d s, %d balancers: %.1f Mbit/s", int(time.Since(began).Seconds()), int(long.Seconds()), n, span)
 	}
 	r.Rows = append(r.Rows, bench.Plain("throughput: over time, off the number of balancers times one", "%", differ...).AtMost(linearGoal))
-	var err error
-	r.plots["ecmp-throughput-over-time.svg"], err = drawOverTime(samples, one)
-	return err
+	r.Charts = append(r.Charts, drawOverTime(samples, one))
+	return nil
 }

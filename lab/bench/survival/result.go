@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/design"
 	"github.com/fairlead/fairlead/lab/bench"
 )
 
@@ -113,6 +114,7 @@ func Report(o Options, results []*Result) *bench.Report {
 		report.Rows = append(report.Rows, r.row("all events", len(r.Breaks)))
 		report.Note("%s: %s; %d attempts to open a connection failed", r.variant.name, r.verdict(), r.Unopened)
 	}
+	report.Charts = []design.Chart{draw(o, results)}
 	return report
 }
 

@@ -58,17 +58,17 @@ func TestNothingBrokenMeetsTheGoal(t *testing.T) {
 func TestPlot(t *testing.T) {
 	dir := t.TempDir()
 	r := result(true, Break{At: 11 * time.Second, Reason: reset, Server: 1})
-	path, err := WritePlot(dir, DefaultOptions(), []*Result{r, result(false)})
-	if err != nil || path != filepath.Join(dir, "survival.svg") {
+	path, err := Report(DefaultOptions(), []*Result{r, result(false)}).WritePage(dir)
+	if err != nil || path != filepath.Join(dir, "survival.html") {
 		t.Fatalf("%s: %v", path, err)
 	}
-	svg, err := os.ReadFile(path)
+	page, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"<svg", "second-chance: 1", "second-chance: 0", KillBalancer, DrainServer} {
-		if !strings.Contains(string(svg), want) {
-			t.Errorf("the plot lacks %q", want)
+	for _, want := range []string{"Broken connections", "second-chance: 1", "second-chance: 0", KillBalancer, DrainServer} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the page lacks %q", want)
 		}
 	}
 }

@@ -60,7 +60,7 @@ func TestSurvival(t *testing.T) {
 	if err != nil || !bytes.Equal(bytes.TrimSpace(written), bytes.TrimSpace(stdout.Bytes())) {
 		t.Errorf("the file and what is printed differ: %v", err)
 	}
-	if svg, err := os.ReadFile(filepath.Join(out, "survival.svg")); err != nil || !bytes.Contains(svg, []byte("<svg")) {
-		t.Errorf("the plot: %v", err)
+	if page, err := os.ReadFile(filepath.Join(out, "survival.html")); err != nil || !bytes.Contains(page, []byte("Broken connections")) {
+		t.Errorf("the page: %v", err)
 	}
 }

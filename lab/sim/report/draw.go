@@ -2,18 +2,28 @@ package report
 
 import (
 	"bytes"
+	"errors"
+	imagecolor "image/color"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
+	"gonum.org/v1/plot/vg/vgsvg"
 
-	"github.com/fairlead/fairlead/lab/chart"
 	"github.com/fairlead/fairlead/lab/sim/verdict"
 )
 
 const width, height = 18, 9 // centimeters
+
+var palette = []imagecolor.RGBA{
+	{0x1f, 0x77, 0xb4, 0xff}, {0xff, 0x7f, 0x0e, 0xff}, {0x2c, 0xa0, 0x2c, 0xff}, {0xd6, 0x27, 0x28, 0xff},
+	{0x94, 0x67, 0xbd, 0xff}, {0x8c, 0x56, 0x4b, 0xff}, {0xe3, 0x77, 0xc2, 0xff}, {0x17, 0xbe, 0xcf, 0xff},
+}
+
+// color returns the color of a series, by its index.
+func color(i int) imagecolor.Color { return palette[i%len(palette)] }
 
 // picture is a picture to draw.
 type picture struct {
@@ -50,7 +60,7 @@ func (p *picture) plot() (*plot.Plot, error) {
 		if err != nil {
 			return nil, err
 		}
-		line.Color, marks.Color, marks.Shape = chart.Color(i), chart.Color(i), shape(i)
+		line.Color, marks.Color, marks.Shape = color(i), color(i), shape(i)
 		drawn.Add(line, marks)
 		drawn.Legend.Add(c.Name, line, marks)
 		if p.seeds > 1 {
@@ -58,7 +68,7 @@ func (p *picture) plot() (*plot.Plot, error) {
 			if err != nil {
 				return nil, err
 			}
-			bars.Color = chart.Color(i)
+			bars.Color = color(i)
 			drawn.Add(bars)
 		}
 	}
@@ -116,12 +126,12 @@ func (p *picture) draw() (svg, png []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if svg, err = chart.SVG(drawn, width, height); err != nil {
-		return nil, nil, err
-	}
-	canvas := vgimg.New(width*vg.Centimeter, height*vg.Centimeter)
-	drawn.Draw(draw.New(canvas))
-	var out bytes.Buffer
-	_, err = vgimg.PngCanvas{Canvas: canvas}.WriteTo(&out)
-	return svg, out.Bytes(), err
+	const w, h = width * vg.Centimeter, height * vg.Centimeter
+	vectors, pixels := vgsvg.New(w, h), vgimg.New(w, h)
+	drawn.Draw(draw.New(vectors))
+	drawn.Draw(draw.New(pixels))
+	var out, image bytes.Buffer
+	_, err = vectors.WriteTo(&out)
+	_, err2 := vgimg.PngCanvas{Canvas: pixels}.WriteTo(&image)
+	return out.Bytes(), image.Bytes(), errors.Join(err, err2)
 }
