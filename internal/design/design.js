@@ -377,6 +377,15 @@ function show(c, x) {
   c.values.style.transform = `translate(${Math.max(0, Math.round(beyond))}px, ${Math.round(offset.top - box.top + c.top)}px)`
 }
 
+// shorten cuts a text that is wider than room; the pointer shows all of it.
+function shorten(text, whole, room) {
+  if (text.getComputedTextLength() <= room) return
+  let n = Math.floor(whole.length * room / text.getComputedTextLength())
+  do text.textContent = whole.slice(0, n--) + '…'
+  while (n > 0 && text.getComputedTextLength() > room)
+  text.append(element('title', {}, whole))
+}
+
 // drawBars draws a row for each bar: its name, the bar, its value, and its goal as a line.
 function drawBars(c) {
   const bars = c.spec.bars, axis = c.spec.y || {}, row = 26
@@ -388,7 +397,8 @@ function drawBars(c) {
   const texts = bars.map((b, i) => element('text', { class: 'value', y: i * row + 21 }, format(b.value, axis.unit) + (b.note ? '  ' + b.note : '')))
   svg.append(...names, ...texts)
   const widest = all => Math.max(...all.map(t => t.getComputedTextLength()))
-  const start = Math.min(widest(names) + 12, c.width * .4), room = Math.max(40, c.width - start - widest(texts) - 16)
+  const start = Math.min(widest(names) + 12, c.width * .45), room = Math.max(40, c.width - start - widest(texts) - 16)
+  names.forEach((text, i) => shorten(text, bars[i].name, start - 12))
   const top = Math.max(...bars.flatMap(b => [b.value, b.goal || 0]), axis.max || 0) || 1
   const low = Math.min(...bars.flatMap(b => [b.value, b.goal || b.value]).filter(v => v > 0)) / 2
   const size = v => axis.log ? v <= low ? 0 : Math.log(v / low) / Math.log(top / low) * room : Math.max(0, v / top * room)

@@ -31,7 +31,7 @@ func page(t *testing.T) string {
 	}
 	stacked := c
 	stacked.Title, stacked.Kind = "Stacked", Area
-	bars := Chart{Title: "Convergence", Kind: Bars, Y: Axis{Unit: "ms", Log: true}, Bars: []Bar{{Name: "kill-balancer", Value: 15.9, Goal: 100}, {Name: "cut-balancer", Value: 1526, Goal: 1000, Bad: true, Note: "missed"}, {Name: "no change", Value: 0.0042}}}
+	bars := Chart{Title: "Convergence", Kind: Bars, Y: Axis{Unit: "ms", Log: true}, Bars: []Bar{{Name: "kill-balancer", Value: 15.9, Goal: 100}, {Name: "cut-balancer", Value: 1526, Goal: 1000, Bad: true, Note: "missed"}, {Name: "no change" + strings.Repeat(", and another one", 9), Value: 0.0042}}}
 	growth := Chart{Title: "Growth", Kind: Lines, X: Axis{Log: true}, Y: Axis{Log: true, Unit: "ms"}, Series: []Series{
 		{Name: "measured", Points: []Point{{1, 0.5}, {10, 6}, {100, 55}, {1000, 800}}}, {Name: "linear", Dashed: true, Points: []Point{{1, 0.5}, {1000, 500}}},
 	}}
@@ -105,8 +105,10 @@ func TestCharts(t *testing.T) {
 		`document.querySelectorAll('path.area').length`:                       3.0,
 		`document.querySelectorAll('rect.bar').length`:                        3.0,
 		`document.querySelectorAll('text.value')[2].textContent`:              "0.0042 ms",
-		growth + `.querySelectorAll('path.dashed').length`:                    1.0,
-		growth + `.querySelectorAll('circle').length`:                         4.0,
+		`[...document.querySelectorAll('text.name')].every(t => t.getBBox().x + t.getBBox().width < document.querySelector('rect.bar').x.baseVal.value)`: true,
+		`document.querySelectorAll('text.name title').length`: 1.0,
+		growth + `.querySelectorAll('path.dashed').length`:    1.0,
+		growth + `.querySelectorAll('circle').length`:         4.0,
 		// Equal factors are equal distances.
 		"[0, 1].map(i => Math.round(" + growth + `.querySelectorAll('circle')[i + 1].cx.baseVal.value - ` + growth + `.querySelectorAll('circle')[i].cx.baseVal.value)).reduce((a, b) => a - b)`: 0.0,
 		`[...` + growth + `.querySelectorAll('text')].map(t => t.textContent).join(' ')`:                                                                                                         "0.1 1 10 100 1,000 ms 1 2 5 10 20 50 100 200 500 1k",

@@ -235,7 +235,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"goals are missed: ", "a &lt;fast&gt; one</td>", `"name":"a \u003cfast\u003e one","value":2,"goal":1,"note":"50 packets/s","bad":true`, "over time</figcaption>", "<th>measured</th>",
+		"goals are missed: ", "a &lt;fast&gt; one</td>", `"name":"a \u003cfast\u003e one","value":2,"goal":1,"note":"(50 packets/s)","bad":true`, "over time</figcaption>", "<th>measured</th>",
 	} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page lacks %q", want)

@@ -70,7 +70,7 @@ func (r *Report) verdict() string {
 // goals draws each figure as a share of its goal. For lower bounds it draws the inverse: a
 // bar that is beyond the mark always misses.
 func (r *Report) goals() design.Chart {
-	c := design.Chart{Title: "Shares of the goals, which are upper bounds", Kind: design.Bars, Y: design.Axis{Unit: "×", Log: true}}
+	c := design.Chart{Title: "Measured ÷ goal (goal ÷ measured where more is better)", Kind: design.Bars, Y: design.Axis{Log: true}}
 	for _, row := range r.Rows {
 		if row.Goal == nil || *row.Goal <= 0 || row.Measured <= 0 {
 			continue
@@ -79,7 +79,7 @@ func (r *Report) goals() design.Chart {
 		if row.LowerBound {
 			share = 1 / share
 		}
-		note := row.figure(row.Measured) + " " + row.Unit
+		note := fmt.Sprintf("(%s %s)", row.figure(row.Measured), row.Unit)
 		c.Bars = append(c.Bars, design.Bar{Name: row.Case, Value: share, Goal: 1, Note: note, Bad: !*row.Met})
 	}
 	return c
