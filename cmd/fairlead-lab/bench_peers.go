@@ -24,10 +24,14 @@ by round. Goals are ratios to the peer, or to the floor, in the same run.
 default clang-19) into a temporary folder. Without it, only the load balancer and the
 floors are measured.
 
+With --growth, the numbers of flows, VIPs and backends grow, without goals: the page
+shows the curves.
+
 Requires root. Everything runs in namespaces that end with the command.`,
 		Example: `  fairlead-lab bench peers
   fairlead-lab bench peers --katran ../katran
-  fairlead-lab bench peers --katran ../katran --only '1 M flows' --rounds 31`,
+  fairlead-lab bench peers --katran ../katran --only '1 M flows' --rounds 31
+  fairlead-lab bench peers --katran ../katran --growth --rounds 5`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -40,6 +44,7 @@ Requires root. Everything runs in namespaces that end with the command.`,
 	cmd.Flags().StringVar(&o.Katran, "katran", "", "`folder` with the sources of Katran")
 	cmd.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "number of measurements per figure")
 	cmd.Flags().StringVar(&o.Only, "only", "", "measure the workloads with this `text` in their name")
+	cmd.Flags().BoolVar(&o.Growth, "growth", false, "measure how the time of a packet grows with flows, VIPs and backends, instead")
 	out.flags(cmd)
 	return cmd
 }

@@ -25,6 +25,8 @@ type Options struct {
 	Rounds int
 	// Only selects the workloads whose names contain it.
 	Only string
+	// Growth measures growth curves, over flows, VIPs and backends, instead.
+	Growth bool
 	// Progress receives progress messages.
 	Progress io.Writer
 }
@@ -84,6 +86,10 @@ func Measure(ctx context.Context, o Options) (r *bench.Report, err error) {
 
 func (m *meter) measure(ctx context.Context) (r *bench.Report, err error) {
 	m.report = bench.New("peers")
+	all := scenarios(m.size)
+	if m.o.Growth {
+		m.report, all = bench.New("peers-growth"), growth(m.size)
+	}
 	defer func() {
 		for _, n := range m.networks {
 			if n != nil {
@@ -97,7 +103,7 @@ func (m *meter) measure(ctx context.Context) (r *bench.Report, err error) {
 		}
 	}
 	m.explain()
-	for _, s := range scenarios(m.size) {
+	for _, s := range all {
 		if err := m.scenario(ctx, s); err != nil {
 			return m.report, fmt.Errorf("peers: %w", err)
 		}
@@ -152,7 +158,7 @@ func (m *meter) scenario(ctx context.Context, s scenario) (err error) {
 			return err
 		}
 	}
-	if s.vips == 1 {
+	if s.vips == 1 && !m.o.Growth {
 		if err := m.instructions(all); err != nil {
 			return err
 		}
@@ -162,6 +168,9 @@ func (m *meter) scenario(ctx context.Context, s scenario) (err error) {
 		if err := m.workload(ctx, s, w, all); err != nil {
 			return fmt.Errorf("%s: %w", w.name, err)
 		}
+	}
+	if m.o.Growth {
+		return nil
 	}
 	return m.costs(ctx, s, all)
 }

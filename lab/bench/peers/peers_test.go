@@ -3,10 +3,13 @@ package peers
 import (
 	"context"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/internal/design"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/xdpbench"
 	"github.com/fairlead/fairlead/lab/testkit"
@@ -67,6 +70,32 @@ func TestWithoutPeers(t *testing.T) {
 		}
 	}
 	testkit.NoLeftovers(t)
+}
+
+// A point of a growth curve is measured for each program.
+func TestGrowth(t *testing.T) {
+	m := &meter{}
+	m.o.Growth, m.o.Only = true, "10 VIPs"
+	rows := measured(t, m)
+	for _, name := range []string{secondChance, flowTable, xdpbench.FloorRings} {
+		i := slices.IndexFunc(m.report.Charts[1].Series, func(s design.Series) bool { return s.Name == name })
+		if i < 0 || !slices.Equal(m.report.Charts[1].Series[i].Points, []design.Point{{X: 10, Y: rows["10 VIPs: "+name].Measured}}) {
+			t.Errorf("%s: the chart is %+v", name, m.report.Charts[1])
+		}
+	}
+	testkit.NoLeftovers(t)
+}
+
+func TestGrowthScenarios(t *testing.T) {
+	points := map[string]int{}
+	for _, s := range growth(full) {
+		for _, w := range s.workloads {
+			points[w.curve.over]++
+		}
+	}
+	if want := map[string]int{"flows": 11, "VIPs": 4, "backends": 4}; !maps.Equal(points, want) {
+		t.Errorf("%v points, want %v", points, want)
+	}
 }
 
 // A bare load balancer plays the peer. It is faster than ours, so goals are missed.

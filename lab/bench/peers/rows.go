@@ -47,6 +47,10 @@ func (m *meter) workload(ctx context.Context, s scenario, w workload, loaded []*
 		}
 	}
 	m.rows(w, all, took)
+	if m.o.Growth {
+		m.point(w.curve, all, took)
+		return nil
+	}
 	return m.events(w, all)
 }
 

@@ -47,6 +47,7 @@ type workload struct {
 	aged    bool   // flow tables have been filled several times over
 	floor   string // of second chance
 	goals   map[string]goal
+	curve   curve // of growth curves only
 }
 
 // goal is the least ratio of Katran's time to that of one of our programs.
