@@ -21,7 +21,7 @@ const (
 	message = 64 << 10
 	// streamed, connected and single are the numbers of messages, connections and packets
 	// of one sample.
-	streamed, connected, packets = 200, 25, 100
+	streamed, connected, packets = 50, 10, 40
 	// packet is the number of bytes of a single packet.
 	packet = 1000
 	// answerLimit is the time limit of one exchange.
