@@ -76,8 +76,8 @@ var experiments = []Experiment{
 	{podBalancer, 2 * time.Minute, true, false, pods("balancer")},
 	{podNetworks, 2 * time.Minute, true, false, pods("slices", "attachments", "federation")},
 	{ruleLists, 4 * time.Minute, true, false, lists},
-	{partitions, time.Minute, true, true, ofEndpoints(endpoints.Partition)},
-	{batchPeriods, 5 * time.Minute, true, true, ofEndpoints(endpoints.Batching)},
+	{partitions, time.Minute, true, true, ofEndpoints(endpoints.Partition, 3)},
+	{batchPeriods, 4 * time.Minute, true, true, ofEndpoints(endpoints.Batching, 1)},
 	{bandwidthRules, 4 * time.Minute, true, false, throughRules},
 	{ipvsRules, 8 * time.Minute, true, false, inIPVS},
 }
@@ -206,12 +206,12 @@ func (m *Measured) rules(ctx context.Context, o rules.Options) error {
 }
 
 // ofEndpoints returns an experiment of bench endpoints.
-func ofEndpoints(run func(context.Context, endpoints.Options) (*bench.Report, error)) func(context.Context, Options, *Measured) error {
+func ofEndpoints(run func(context.Context, endpoints.Options) (*bench.Report, error), rounds int) func(context.Context, Options, *Measured) error {
 	return func(ctx context.Context, o Options, m *Measured) error {
 		e := endpoints.DefaultOptions()
-		e.Binary, e.Progress = o.Binary, o.Progress
+		e.Binary, e.Progress, e.Rounds = o.Binary, o.Progress, rounds
 		if o.Length == Full {
-			e.Rounds, e.Changes = 10, 100
+			e.Rounds, e.Changes = 10*rounds, 100
 		}
 		r, err := run(ctx, e)
 		if err == nil {

@@ -122,6 +122,16 @@ func together(ratios ...func(*Measured) []float64) func(*Measured) []float64 {
 	}
 }
 
+// pooled returns the samples of several quantities.
+func pooled(quantities ...func(*Measured) []float64) func(*Measured) []float64 {
+	return func(m *Measured) (all []float64) {
+		for _, of := range quantities {
+			all = append(all, of(m)...)
+		}
+		return all
+	}
+}
+
 // difference returns a case less another one, round by round.
 func difference(of, less string) func(*Measured) []float64 {
 	return func(m *Measured) (all []float64) {

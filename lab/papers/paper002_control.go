@@ -2,56 +2,59 @@ package papers
 
 import "fmt"
 
-const theirControl = "one master and four nodes, 16 cores; 10 pods for each of 100, 150 and 200 Services; one batch every 0.5 s"
-
-// batch is a number of Services and what the slides measured with it, before and after
+// batches contains what the slides measured with numbers of Services, before and after
 // batching.
-type batch struct {
-	services                  int
-	requests, requestsBatched float64
-	seconds, secondsBatched   float64
-}
-
-var batches = []batch{{100, 551, 10, 8.5, 3.5}, {150, 785, 14, 13.5, 5.3}, {200, 1105, 17, 22.8, 7.8}}
+var batches = []struct {
+	services          int
+	requests, seconds [2]float64
+}{{100, [2]float64{551, 10}, [2]float64{8.5, 3.5}}, {150, [2]float64{785, 14}, [2]float64{13.5, 5.3}}, {200, [2]float64{1105, 17}, [2]float64{22.8, 7.8}}}
 
 func batchRequests() Row {
-	row := batchRow("batch-requests", "requests", "Batching for 0.5 s reduces the requests of the endpoints controller by 98 %.", "requests", 2,
+	row := batchRow("batch-requests", "requests", "Batching for 0.5 s reduces the requests of the endpoints controller by 98 %.", 2,
 		"a request of Kubernetes' controllers contains one object, so 100 Services need at least 100; the slides' 10 contain several Services each")
 	for _, b := range batches {
-		row.Values = append(row.Values, Value{fmt.Sprintf("%d Services: before", b.services), b.requests, "requests"}, Value{fmt.Sprintf("%d Services: after", b.services), b.requestsBatched, "requests"})
+		row.print(b.services, b.requests, "requests")
 	}
-	row.Plot.Theirs = []Line{printed("not batched", 100, 551, 150, 785, 200, 1105), printed("batched", 100, 10, 150, 14, 200, 17)}
 	return row
 }
 
 func batchLatency() Row {
-	row := batchRow("batch-latency", "latency", "Batching for 0.5 s reduces the time until all endpoints are known by more than 59 %.", "all known", 41,
+	row := batchRow("batch-latency", "all known", "Batching for 0.5 s reduces the time until all endpoints are known by more than 59 %.", 41,
 		"the pods become ready during most of the time, and a batch period adds to it; fewer requests save time only where the controller's requests are the limit")
 	for _, b := range batches {
-		row.Values = append(row.Values, Value{fmt.Sprintf("%d Services: before", b.services), b.seconds, "s"}, Value{fmt.Sprintf("%d Services: after", b.services), b.secondsBatched, "s"})
+		row.print(b.services, b.seconds, "s")
 	}
-	row.Plot.Y = "s"
-	row.Plot.Theirs = []Line{printed("not batched", 100, 8.5, 150, 13.5, 200, 22.8), printed("batched", 100, 3.5, 150, 5.3, 200, 7.8)}
 	return row
 }
 
 // batchRow returns a row about what is left of a quantity after batching, in percent.
-func batchRow(item, title, claim, quantity string, left float64, why string) Row {
+func batchRow(item, quantity, claim string, left float64, why string) Row {
 	row := Row{
-		Item: item, Title: "Batch processing: " + title, Claim: claim, Experiment: batchPeriods, Theirs: theirControl,
-		Ours: "kube-controller-manager and kube-apiserver; 280 pods become ready per second, the rate of the slides' batched runs; each controller without a limit, or with 50 requests per second, about those of the slides' controller",
-		Plot: Plot{X: "Services", Y: quantity},
+		Item: item, Title: "Batch processing: " + quantity, Claim: claim, Experiment: batchPeriods, Theirs: "one master and four nodes, 16 cores; 10 pods for each of 100, 150 and 200 Services; one batch every 0.5 s",
+		Ours: "kube-controller-manager and kube-apiserver; 280 pods become ready per second, the rate of the slides' batched runs, one Service after the other; each controller without a limit, or with 50 requests per second, about those of the slides' controller",
+		Plot: Plot{X: "Services", Theirs: []Line{{Name: "not batched"}, {Name: "batched"}}},
 	}
 	for _, kind := range []string{"endpoints", "endpointslices"} {
 		for _, limit := range []string{"", ", 50 requests/s at most"} {
 			before, after := kind+", %d Services"+limit+", period 0s: "+quantity, kind+", %d Services"+limit+", period 500ms: "+quantity
+			var ratios []func(*Measured) []float64
 			for _, b := range batches {
-				row.Tests = append(row.Tests, atMost(fmt.Sprintf("%s, %d Services%s: left", kind, b.services, limit), left, "%", scaled(ratio(fmt.Sprintf(after, b.services), fmt.Sprintf(before, b.services)), 100)).because(why))
+				ratios = append(ratios, scaled(ratio(fmt.Sprintf(after, b.services), fmt.Sprintf(before, b.services)), 100))
 			}
+			row.Tests = append(row.Tests, atMost(kind+limit+": left", left, "%", pooled(ratios...)).because(why))
 			row.Plot.Ours = append(row.Plot.Ours, curve(kind+limit+", not batched", before, 100, 150, 200), curve(kind+limit+", batched", after, 100, 150, 200))
 		}
 	}
 	return row
+}
+
+// print adds what the slides print for a number of Services, before and after batching.
+func (r *Row) print(services int, values [2]float64, unit string) {
+	r.Plot.Y = unit
+	for i, name := range []string{"before", "after"} {
+		r.Values = append(r.Values, Value{fmt.Sprintf("%d Services: %s", services, name), values[i], unit})
+		r.Plot.Theirs[i].Points = append(r.Plot.Theirs[i].Points, At{X: float64(services), Y: values[i]})
+	}
 }
 
 // batchWrites is the same idea in our service proxy.

@@ -14,7 +14,7 @@ const idle = time.Second
 // batching makes pods ready behind Services, with and without a batch period, in
 // alternation.
 func (e *experiment) batching(ctx context.Context, c *cluster) error {
-	e.Note("kube-controller-manager with its two controllers of endpoints, five workers each; %d pods of each Service, %d of them ready per second; requests are writes of Endpoints and of EndpointSlices", e.Pods, e.Rate)
+	e.Note("kube-controller-manager with its two controllers of endpoints, five workers each; %d pods of each Service, %d become ready per second, one Service after the other; requests are writes of Endpoints and of EndpointSlices", e.Pods, e.Rate)
 	requests, seconds := map[string][]float64{}, map[string][]float64{}
 	var names []string
 	for round := range e.Rounds {

@@ -45,6 +45,7 @@ func newCluster(ctx context.Context, dir string, o Options) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Config.WarningHandler = rest.NoWarnings{} // Endpoints are deprecated
 	scheme, err := kubeclient.Scheme(corev1.AddToScheme, discoveryv1.AddToScheme)
 	if err == nil {
 		var all kubeclient.Clients
@@ -127,11 +128,13 @@ func (r *run) setReady(ctx context.Context, i int, ready string) error {
 		Body([]byte(patch)).Do(ctx).Error()
 }
 
-// comeUp makes all pods ready, at most rate per second.
+// comeUp makes all pods ready, at most rate per second: one Service after the other, as if
+// one Deployment after the other were created. For batching, this is the best case.
 func (r *run) comeUp(ctx context.Context, rate int) error {
 	tick := time.NewTicker(time.Second / time.Duration(rate))
 	defer tick.Stop()
-	return parallel(ctx, r.services*r.pods, func(ctx context.Context, i int) error {
+	return parallel(ctx, r.services*r.pods, func(ctx context.Context, n int) error {
+		i := n%r.pods*r.services + n/r.pods
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

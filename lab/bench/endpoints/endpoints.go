@@ -38,7 +38,7 @@ type Options struct {
 	// of them reads, Requests how often latency is measured.
 	Nodes           []int
 	Known, Requests int
-	// Rounds is how often the batching experiment is repeated.
+	// Rounds is how often pods become ready in each case.
 	Rounds int
 	// Binary is the fairlead that serves as the central load balancer.
 	Binary   string
@@ -50,7 +50,7 @@ type Options struct {
 // and 7.8 s, and before, the controller sent 65, 58 and 48 requests per second.
 func DefaultOptions() Options {
 	return Options{
-		Services: []int{100, 150, 200}, Pods: 10, Rate: 280, Period: 500 * time.Millisecond, Limits: []int{0, 50}, Rounds: 2,
+		Services: []int{100, 150, 200}, Pods: 10, Rate: 280, Period: 500 * time.Millisecond, Limits: []int{0, 50}, Rounds: 1,
 		Sizes: []int{100, 1000}, Changes: 10,
 		Nodes: []int{1, 50}, Known: 1000, Requests: 2000,
 	}

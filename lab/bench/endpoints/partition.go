@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -17,14 +20,23 @@ func (e *experiment) partition(ctx context.Context, c *cluster) (err error) {
 	}
 	defer func() { err = errors.Join(err, m.Stop()) }()
 	for _, n := range e.Sizes {
-		if err := e.partitionOf(ctx, c, n); err != nil {
-			return fmt.Errorf("%d endpoints: %w", n, err)
+		quantities := map[string][]float64{}
+		for range e.Rounds {
+			if err := e.partitionOf(ctx, c, n, quantities); err != nil {
+				return fmt.Errorf("%d endpoints: %w", n, err)
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(quantities)) {
+			_, unit, _ := strings.Cut(name, ": ")
+			unit, _, _ = strings.Cut(unit, " ")
+			e.record(name, unit, quantities[name]...)
 		}
 	}
 	return nil
 }
 
-func (e *experiment) partitionOf(ctx context.Context, c *cluster, n int) (err error) {
+// partitionOf adds the quantities of one Service, whose pods become ready, and then change.
+func (e *experiment) partitionOf(ctx context.Context, c *cluster, n int, quantities map[string][]float64) (err error) {
 	r, err := c.newRun(ctx, 1, n)
 	if err != nil {
 		return err
@@ -52,12 +64,16 @@ func (e *experiment) partitionOf(ctx context.Context, c *cluster, n int) (err er
 	if err != nil {
 		return err
 	}
-	for _, kind := range kinds {
-		e.record(fmt.Sprintf("%s, %d pods: objects", kind, n), "objects", objects[kind])
-		e.record(fmt.Sprintf("%s, %d pods: requests until all are ready", kind, n), "requests", after[kind]-before[kind])
-		e.record(fmt.Sprintf("%s, %d pods: bytes until all are ready", kind, n), "bytes", meters[kind].read())
+	add := func(kind, quantity string, value float64) {
+		name := fmt.Sprintf("%s, %d pods: %s", kind, n, quantity)
+		quantities[name] = append(quantities[name], value)
 	}
-	return e.changes(ctx, r, feeds, meters)
+	for _, kind := range kinds {
+		add(kind, "objects", objects[kind])
+		add(kind, "requests until all are ready", after[kind]-before[kind])
+		add(kind, "bytes until all are ready", meters[kind].read())
+	}
+	return e.changes(ctx, r, feeds, meters, add)
 }
 
 // settled waits until so many endpoints are ready and the controllers are done.
@@ -76,8 +92,7 @@ func (r *run) settled(ctx context.Context, feeds map[string]*feed, ready int) (w
 }
 
 // changes makes one pod unready and ready again, several times.
-func (e *experiment) changes(ctx context.Context, r *run, feeds map[string]*feed, meters map[string]*meter) error {
-	requests, bytes := map[string][]float64{}, map[string][]float64{}
+func (e *experiment) changes(ctx context.Context, r *run, feeds map[string]*feed, meters map[string]*meter, add func(kind, quantity string, value float64)) error {
 	writes, _, err := r.settled(ctx, feeds, r.pods)
 	if err != nil {
 		return err
@@ -100,14 +115,10 @@ func (e *experiment) changes(ctx context.Context, r *run, feeds map[string]*feed
 		}
 		time.Sleep(idle / 10) // the meters may be behind the feeds
 		for _, kind := range kinds {
-			requests[kind] = append(requests[kind], after[kind]-writes[kind])
-			bytes[kind] = append(bytes[kind], meters[kind].read()-read[kind])
+			add(kind, "requests of one change", after[kind]-writes[kind])
+			add(kind, "bytes of one change", meters[kind].read()-read[kind])
 		}
 		writes = after
-	}
-	for _, kind := range kinds {
-		e.record(fmt.Sprintf("%s, %d pods: requests of one change", kind, r.pods), "requests", requests[kind]...)
-		e.record(fmt.Sprintf("%s, %d pods: bytes of one change", kind, r.pods), "bytes", bytes[kind]...)
 	}
 	return nil
 }
