@@ -50,19 +50,20 @@ type Experiment struct {
 
 // The experiments' names.
 const (
-	demonstration  = "demo"
-	ecmpChanges    = "ecmp-convergence"
-	ecmpFailures   = "ecmp-failures"
-	ecmpThroughput = "ecmp-throughput"
-	podThroughput  = "cni-throughput"
-	podBalancer    = "cni-balancer"
-	podNetworks    = "cni-vdn"
-	ruleLists      = "rules"
-	ipvsRules      = "ipvs"
-	bandwidthRules = "bandwidth"
-	batchPeriods   = "batch-periods"
-	partitions     = "partition"
-	simulator      = "sim"
+	demonstration   = "demo"
+	ecmpChanges     = "ecmp-convergence"
+	ecmpFailures    = "ecmp-failures"
+	ecmpThroughput  = "ecmp-throughput"
+	podThroughput   = "cni-throughput"
+	podBalancer     = "cni-balancer"
+	podNetworks     = "cni-vdn"
+	ruleLists       = "rules"
+	ipvsRules       = "ipvs"
+	bandwidthRules  = "bandwidth"
+	batchPeriods    = "batch-periods"
+	partitions      = "partition"
+	centralBalancer = "central"
+	simulator       = "sim"
 )
 
 // experiments contains all of them in the order in which they run: the cheap ones first.
@@ -76,6 +77,7 @@ var experiments = []Experiment{
 	{podBalancer, 2 * time.Minute, true, false, pods("balancer")},
 	{podNetworks, 2 * time.Minute, true, false, pods("slices", "attachments", "federation")},
 	{ruleLists, 4 * time.Minute, true, false, lists},
+	{centralBalancer, time.Minute, true, true, ofEndpoints(endpoints.Central, 1)},
 	{partitions, time.Minute, true, true, ofEndpoints(endpoints.Partition, 3)},
 	{batchPeriods, 4 * time.Minute, true, true, ofEndpoints(endpoints.Batching, 1)},
 	{bandwidthRules, 4 * time.Minute, true, false, throughRules},

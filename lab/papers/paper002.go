@@ -12,8 +12,7 @@ const (
 func services() Paper {
 	p := Paper{ID: "002", Title: "Scale Kubernetes to Support 50,000 Services (slides)", Rows: []Row{
 		{Item: "control-plane", Title: "Control plane", Drawing: "how Endpoints reach the nodes, and an example of their objects"},
-		batchRequests(), batchLatency(), batchWrites(), partition(),
-		{Item: "central", Title: "Central load balancer", Claim: "A central load balancer reduces connections and requests to the API server, for one more hop.", Missing: "watches, requests and latency with one load balancer for all nodes"},
+		batchRequests(), batchLatency(), batchWrites(), partition(), central(),
 		routingLatency(), hashing(), searchTree(),
 		{Item: "ipvs-modes", Title: "What IPVS is; load balancing modes", Drawing: "NAT, DR and tunnels: the forwarding modes nat and tunnel; Fairlead also has fullnat and dsr-nat"},
 	}}

@@ -1,6 +1,9 @@
 package papers
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // batches contains what the slides measured with numbers of Services, before and after
 // batching.
@@ -91,4 +94,21 @@ func partition() Row {
 				bars("EndpointSlices", "endpointslices, 100 pods: bytes of one change", "endpointslices, 1000 pods: bytes of one change", "endpointslices, 1000 pods: bytes until all are ready"),
 			}},
 	}
+}
+
+func central() Row {
+	const one, many = "one load balancer: ", "50 nodes: "
+	row := Row{
+		Item: "central", Title: "Central load balancer", Claim: "A central load balancer reduces connections and requests to the API server, for one more hop.", Experiment: centralBalancer,
+		Theirs: "no measurement", Ours: "1 or 50 of Fairlead's sources, each with credentials of its own, read 1,000 Services with 10 endpoints each; requests of 64 bytes through the node's eBPF proxy, and through an agent with fullnat on another node, in network namespaces of one machine",
+		Plot: Plot{Names: []string{"connections", "watches", "lists and watches", "a change is known, ms"}, Log: true},
+	}
+	for _, quantity := range []string{"connections", "watches", "requests until all is read"} {
+		row.Tests = append(row.Tests, atMost(quantity+": one load balancer by 50 nodes", 0.1, times, ratio(one+quantity, many+quantity)))
+	}
+	row.Tests = append(row.Tests, atLeast("latency: central load balancer by the node's proxy", 1.05, times, ratioOfLows("request by a central load balancer", "request by the node's proxy")))
+	for _, clients := range []string{one, many} {
+		row.Plot.Ours = append(row.Plot.Ours, bars(strings.TrimSuffix(clients, ": "), clients+"connections", clients+"watches", clients+"requests until all is read", clients+"a change is known"))
+	}
+	return row
 }

@@ -13,7 +13,7 @@ const idle = time.Second
 
 // batching makes pods ready behind Services, with and without a batch period, in
 // alternation.
-func (e *experiment) batching(ctx context.Context, c *cluster) error {
+func (e *experiment) batching(ctx context.Context, c *controlPlane) error {
 	e.Note("kube-controller-manager with its two controllers of endpoints, five workers each; %d pods of each Service, %d become ready per second, one Service after the other; requests are writes of Endpoints and of EndpointSlices", e.Pods, e.Rate)
 	requests, seconds := map[string][]float64{}, map[string][]float64{}
 	var names []string
@@ -54,7 +54,7 @@ func batchName(kind string, services, limit int, period time.Duration) string {
 
 // batch returns the write requests for each kind, and the seconds from the first ready pod
 // until all endpoints are known.
-func (c *cluster) batch(ctx context.Context, o Options, services int, period time.Duration, limit int) (requests, seconds map[string]float64, err error) {
+func (c *controlPlane) batch(ctx context.Context, o Options, services int, period time.Duration, limit int) (requests, seconds map[string]float64, err error) {
 	r, err := c.newRun(ctx, services, o.Pods)
 	if err != nil {
 		return nil, nil, err

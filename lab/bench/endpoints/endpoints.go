@@ -72,15 +72,20 @@ func Partition(ctx context.Context, o Options) (*bench.Report, error) {
 	return o.measure(ctx, "partition", (*experiment).partition)
 }
 
+// Central compares one load balancer with a proxy on each node.
+func Central(ctx context.Context, o Options) (*bench.Report, error) {
+	return o.measure(ctx, "central", (*experiment).central)
+}
+
 // measure runs an experiment with an API server of its own. It needs the sandbox.
-func (o Options) measure(ctx context.Context, name string, run func(*experiment, context.Context, *cluster) error) (report *bench.Report, err error) {
+func (o Options) measure(ctx context.Context, name string, run func(*experiment, context.Context, *controlPlane) error) (report *bench.Report, err error) {
 	dir, err := os.MkdirTemp(sandbox.WorkDir, name)
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
 	e := &experiment{o, bench.New(name)}
-	c, err := newCluster(ctx, dir, o)
+	c, err := newControlPlane(ctx, dir, o)
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ func (e *event) ready() (n int) {
 }
 
 // client returns the client for a kind.
-func (c *cluster) client(kind string) rest.Interface {
+func (c *controlPlane) client(kind string) rest.Interface {
 	if kind == "endpoints" {
 		return c.core
 	}
@@ -165,7 +165,7 @@ func (m *meter) close() {
 
 // settledWrites returns the write requests for each kind, as soon as there were none for a
 // while.
-func (c *cluster) settledWrites(ctx context.Context, quiet time.Duration) (map[string]float64, error) {
+func (c *controlPlane) settledWrites(ctx context.Context, quiet time.Duration) (map[string]float64, error) {
 	last, since := map[string]float64{}, time.Now()
 	for end := time.Now().Add(settleLimit); time.Now().Before(end); {
 		all, err := c.counts(ctx)

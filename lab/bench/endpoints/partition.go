@@ -12,7 +12,7 @@ import (
 
 // partition compares one object for all endpoints of a Service (Endpoints) with several
 // (EndpointSlices, at most 100 endpoints each). Both controllers run at the same time.
-func (e *experiment) partition(ctx context.Context, c *cluster) (err error) {
+func (e *experiment) partition(ctx context.Context, c *controlPlane) (err error) {
 	e.Note("bytes are those of one watch in protobuf; requests are writes of kube-controller-manager, without a batch period and a rate limit")
 	m, err := c.manage(ctx, 0, 0)
 	if err != nil {
@@ -36,7 +36,7 @@ func (e *experiment) partition(ctx context.Context, c *cluster) (err error) {
 }
 
 // partitionOf adds the quantities of one Service, whose pods become ready, and then change.
-func (e *experiment) partitionOf(ctx context.Context, c *cluster, n int, quantities map[string][]float64) (err error) {
+func (e *experiment) partitionOf(ctx context.Context, c *controlPlane, n int, quantities map[string][]float64) (err error) {
 	r, err := c.newRun(ctx, 1, n)
 	if err != nil {
 		return err

@@ -29,15 +29,15 @@ const nodes = 4
 // workers is the number of concurrent requests.
 const workers = 8
 
-// cluster is an API server.
-type cluster struct {
+// controlPlane is an API server with its clients.
+type controlPlane struct {
 	*kube.Cluster
 	core, discovery rest.Interface
 	runs            int
 }
 
-func newCluster(ctx context.Context, dir string, o Options) (*cluster, error) {
-	c := &cluster{}
+func newControlPlane(ctx context.Context, dir string, o Options) (*controlPlane, error) {
+	c := &controlPlane{}
 	var err error
 	c.Cluster, err = kube.New(ctx, dir, kube.Options{
 		Flags: []string{"--disable-admission-plugins=ServiceAccount"}, Seed: &kube.Seed{Services: o.Known, Endpoints: 10},
@@ -63,7 +63,7 @@ func newCluster(ctx context.Context, dir string, o Options) (*cluster, error) {
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
 
-func (c *cluster) createNodes(ctx context.Context, n int) error {
+func (c *controlPlane) createNodes(ctx context.Context, n int) error {
 	return parallel(ctx, n, func(ctx context.Context, i int) error {
 		node := &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: nodeName(i)},
@@ -85,13 +85,13 @@ func parallel(ctx context.Context, n int, do func(ctx context.Context, i int) er
 
 // run is a namespace with Services and their pods.
 type run struct {
-	*cluster
+	*controlPlane
 	namespace      string
 	services, pods int // pods of each Service
 }
 
 // newRun creates the namespace and the pods, which are not ready.
-func (c *cluster) newRun(ctx context.Context, services, pods int) (*run, error) {
+func (c *controlPlane) newRun(ctx context.Context, services, pods int) (*run, error) {
 	c.runs++
 	r := &run{c, fmt.Sprintf("run-%d", c.runs), services, pods}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}}
@@ -160,7 +160,7 @@ const managerPort = 10257
 
 // manage runs the two controllers of endpoints, with at most limit requests per second for
 // each if it is not 0.
-func (c *cluster) manage(ctx context.Context, period time.Duration, limit int) (*kube.Program, error) {
+func (c *controlPlane) manage(ctx context.Context, period time.Duration, limit int) (*kube.Program, error) {
 	if limit == 0 {
 		limit = 1e6
 	}
@@ -174,7 +174,7 @@ func (c *cluster) manage(ctx context.Context, period time.Duration, limit int) (
 // counts is the value of each of the server's metrics, by name and labels.
 type counts map[string]float64
 
-func (c *cluster) counts(ctx context.Context) (counts, error) {
+func (c *controlPlane) counts(ctx context.Context) (counts, error) {
 	page, err := c.core.Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
 		return nil, err
