@@ -93,6 +93,7 @@ func (e *experiment) clients(ctx context.Context, c *controlPlane, n int) (err e
 		}
 	}
 	loading.Wait()
+	time.Sleep(idle) // the watches follow the lists
 	after, err := c.load(ctx)
 	if err != nil {
 		return err
