@@ -186,7 +186,7 @@ func lists(ctx context.Context, o Options, m *Measured) error {
 // throughRules measures bandwidth through iptables and IPVS in the same kernel.
 func throughRules(ctx context.Context, o Options, m *Measured) error {
 	l := rules.DefaultOptions()
-	l.Services, l.Ways, l.Endpoints, l.Adds, l.Connects, l.Batches = []int{1, 1000, 5000, 10_000, 25_000, 50_000}, []string{rules.Linear, rules.IPVS}, 1, 0, 1, []int{0}
+	l.Services, l.Ways, l.Endpoints, l.Adds, l.Connects, l.Batches = []int{1, 1000, 5000, 10_000, 25_000, 50_000}, []string{rules.Linear, rules.IPVS}, 1, 0, 50, []int{0}
 	l.Transfers, l.Limit, l.Progress = 50, 10*time.Minute, o.Progress
 	if o.Length == Full {
 		l.Transfers, l.Limit = 500, time.Hour
