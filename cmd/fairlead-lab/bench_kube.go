@@ -5,16 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/lab/bench"
-	"github.com/fairlead/fairlead/lab/bench/ipvsbench"
 	"github.com/fairlead/fairlead/lab/bench/kubeproxy"
 	"github.com/fairlead/fairlead/lab/bench/rules"
 	"github.com/fairlead/fairlead/lab/kube"
-	"github.com/fairlead/fairlead/lab/sandbox"
 	"github.com/fairlead/fairlead/lab/uml"
 )
 
@@ -118,11 +115,13 @@ measure the cost of adding a Service, and of connections to the first, the middl
 the last one. If this kernel has no IPVS, measure IPVS, and both kinds of iptables
 again, in a guest that has it; this needs a checkout. Then pods come up behind some
 Services, and the writes of the service proxy are counted, with and without batching.
+With --transfers, measure also bandwidth to the first and to the last Service.
 
 Requires root, iptables (with its legacy variant) and nft. Everything runs in
 namespaces that end with the command.`,
 		Example: `  fairlead-lab bench rules
-  fairlead-lab bench rules --services 1,5000 --only iptables,ebpf`,
+  fairlead-lab bench rules --services 1,5000 --only iptables,ebpf
+  fairlead-lab bench rules --only iptables,ipvs --endpoints 1 --transfers 10`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -136,7 +135,9 @@ namespaces that end with the command.`,
 	f.IntSliceVar(&o.Services, "services", o.Services, "`number`s of Services, ascending")
 	f.StringSliceVar(&o.Ways, "only", o.Ways, "implementations to compare")
 	f.IntVar(&o.Adds, "adds", o.Adds, "number of measurements of adding a Service")
+	f.IntVar(&o.Endpoints, "endpoints", o.Endpoints, "endpoints of each Service")
 	f.IntVar(&o.Connects, "connects", o.Connects, "number of connections per figure")
+	f.IntVar(&o.Transfers, "transfers", o.Transfers, "measurements of each bandwidth, with iptables and ipvs only, and four ports per Service; 0 skips this")
 	f.DurationVar(&o.Limit, "limit", o.Limit, "time limit per implementation and number of Services; larger numbers are skipped")
 	f.IntSliceVar(&o.Batches, "batches", o.Batches, "`number`s of Services behind which pods come up; 0 skips this")
 	f.IntVar(&o.Rate, "rate", o.Rate, "pods that come up per second")
@@ -153,15 +154,17 @@ func benchRules(ctx context.Context, o rules.Options) (*bench.Report, error) {
 	if uml.HasIPVS() || !slices.Contains(o.Ways, rules.IPVS) {
 		return rules.Run(ctx, o)
 	}
-	there := slices.DeleteFunc(slices.Clone(o.Ways), func(w string) bool { return w == rules.NFTables || w == rules.EBPF })
-	o.Ways = slices.DeleteFunc(slices.Clone(o.Ways), func(w string) bool { return w == rules.IPVS })
-	report, err := rules.Run(ctx, o)
-	if err != nil {
-		return report, err
+	guest := o
+	guest.Ways = slices.DeleteFunc(slices.Clone(o.Ways), func(w string) bool { return w == rules.NFTables || w == rules.EBPF })
+	report := bench.New("rules")
+	if o.Ways = slices.DeleteFunc(slices.Clone(o.Ways), func(w string) bool { return w == rules.IPVS }); o.Transfers == 0 {
+		var err error
+		if report, err = rules.Run(ctx, o); err != nil {
+			return report, err
+		}
 	}
 	fmt.Fprintln(o.Progress, "in a guest:")
-	inside, err := ipvsbench.InGuest(ctx, "bench", "rules", "--output", "json", "--out", sandbox.WorkDir, "--only", strings.Join(there, ","),
-		"--services", ipvsbench.Joined(o.Services), "--adds", fmt.Sprint(o.Adds), "--connects", fmt.Sprint(o.Connects), "--limit", o.Limit.String(), "--batches", "0")
+	inside, err := rules.InGuest(ctx, guest)
 	if err != nil {
 		return report, err
 	}

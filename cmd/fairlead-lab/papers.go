@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/internal/cli"
+	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/papers"
 )
 
@@ -60,6 +61,11 @@ func runPapers(cmd *cobra.Command, o papers.Options, fairlead *product, format s
 			return err
 		}
 		o.Plugin, _ = sibling("fairlead-cni") // pods are attached by netlink only without it
+		if programs := o.Programs(); programs != nil {
+			if err := kube.Prepare(programs...); err != nil { // the other experiments need none
+				fmt.Fprintln(cmd.ErrOrStderr(), err)
+			}
+		}
 		if err := enterBench(); err != nil {
 			return err
 		}

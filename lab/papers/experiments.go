@@ -6,18 +6,22 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/version"
+	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/cni"
 	"github.com/fairlead/fairlead/lab/bench/ecmp"
+	"github.com/fairlead/fairlead/lab/bench/endpoints"
 	"github.com/fairlead/fairlead/lab/bench/ipvsbench"
 	"github.com/fairlead/fairlead/lab/bench/rules"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/demo"
 	"github.com/fairlead/fairlead/lab/sim/lvs"
+	"github.com/fairlead/fairlead/lab/uml"
 )
 
 // Length is how long experiments run.
@@ -39,35 +43,45 @@ type Experiment struct {
 	Takes time.Duration
 	// Root is true if the experiment needs root and the sandbox.
 	Root bool
-	run  func(context.Context, Options, *Measured) error
+	// Kubernetes is true if it needs programs of Kubernetes.
+	Kubernetes bool
+	run        func(context.Context, Options, *Measured) error
 }
 
 // The experiments' names.
 const (
-	demonstration  = "demo"
-	ecmpChanges    = "ecmp-convergence"
-	ecmpFailures   = "ecmp-failures"
-	ecmpThroughput = "ecmp-throughput"
-	podThroughput  = "cni-throughput"
-	podBalancer    = "cni-balancer"
-	podNetworks    = "cni-vdn"
-	ruleLists      = "rules"
-	ipvsRules      = "ipvs"
-	simulator      = "sim"
+	demonstration   = "demo"
+	ecmpChanges     = "ecmp-convergence"
+	ecmpFailures    = "ecmp-failures"
+	ecmpThroughput  = "ecmp-throughput"
+	podThroughput   = "cni-throughput"
+	podBalancer     = "cni-balancer"
+	podNetworks     = "cni-vdn"
+	ruleLists       = "rules"
+	ipvsRules       = "ipvs"
+	bandwidthRules  = "bandwidth"
+	batchPeriods    = "batch-periods"
+	partitions      = "partition"
+	centralBalancer = "central"
+	simulator       = "sim"
 )
 
 // experiments contains all of them in the order in which they run: the cheap ones first.
 var experiments = []Experiment{
-	{simulator, 4 * time.Minute, false, simulate},
-	{demonstration, time.Minute, true, demonstrate},
-	{ecmpFailures, time.Minute, true, routes("failures")},
-	{ecmpChanges, 2 * time.Minute, true, routes("convergence")},
-	{ecmpThroughput, 5 * time.Minute, true, routes("throughput")},
-	{podThroughput, 3 * time.Minute, true, pods("throughput")},
-	{podBalancer, 2 * time.Minute, true, pods("balancer")},
-	{podNetworks, 2 * time.Minute, true, pods("slices", "attachments", "federation")},
-	{ruleLists, 4 * time.Minute, true, lists},
-	{ipvsRules, 8 * time.Minute, true, inIPVS},
+	{simulator, 4 * time.Minute, false, false, simulate},
+	{demonstration, time.Minute, true, false, demonstrate},
+	{ecmpFailures, time.Minute, true, false, routes("failures")},
+	{ecmpChanges, 2 * time.Minute, true, false, routes("convergence")},
+	{ecmpThroughput, 5 * time.Minute, true, false, routes("throughput")},
+	{podThroughput, 3 * time.Minute, true, false, pods("throughput")},
+	{podBalancer, 2 * time.Minute, true, false, pods("balancer")},
+	{podNetworks, 2 * time.Minute, true, false, pods("slices", "attachments", "federation")},
+	{ruleLists, 4 * time.Minute, true, false, lists},
+	{centralBalancer, time.Minute, true, true, ofEndpoints(endpoints.Central, 1)},
+	{partitions, time.Minute, true, true, ofEndpoints(endpoints.Partition, 3)},
+	{batchPeriods, 4 * time.Minute, true, true, ofEndpoints(endpoints.Batching, 1)},
+	{bandwidthRules, 4 * time.Minute, true, false, throughRules},
+	{ipvsRules, 8 * time.Minute, true, false, inIPVS},
 }
 
 // seeds is the number of seeds of a repetition: some claims need as many.
@@ -155,20 +169,58 @@ func pods(names ...string) func(context.Context, Options, *Measured) error {
 func lists(ctx context.Context, o Options, m *Measured) error {
 	l := rules.DefaultOptions()
 	l.Services, l.Ways, l.Adds, l.Limit, l.Progress = []int{1, 1000, 10_000, 50_000}, []string{rules.Linear, rules.Tree, rules.EBPF}, 2, 3*time.Minute, o.Progress
-	maps := l // one more Service among 50,000 takes nftables seconds
-	maps.Services, maps.Ways, maps.Batches = l.Services[:3], []string{rules.NFTables}, []int{0}
 	if o.Length == Full {
 		l.Adds, l.Limit = 5, time.Hour
-		maps.Services, maps.Limit = l.Services, time.Hour
 	}
-	for _, each := range []rules.Options{l, maps} {
-		r, err := rules.Run(ctx, each)
-		if err != nil {
+	maps, virtual := l, l
+	maps.Ways, maps.Endpoints, maps.Adds, maps.Batches = []string{rules.NFTables}, 1, 0, []int{0} // with several endpoints, 50,000 take nftables minutes
+	virtual.Ways, virtual.Adds, virtual.Batches = []string{rules.IPVS}, 1, []int{0}
+	for _, each := range []rules.Options{l, maps, virtual} {
+		if err := m.rules(ctx, each); err != nil {
 			return err
 		}
-		m.add(r)
 	}
 	return nil
+}
+
+// throughRules measures bandwidth through iptables and IPVS in the same kernel.
+func throughRules(ctx context.Context, o Options, m *Measured) error {
+	l := rules.DefaultOptions()
+	l.Services, l.Ways, l.Endpoints, l.Adds, l.Connects, l.Batches = []int{1, 1000, 5000, 10_000, 25_000, 50_000}, []string{rules.Linear, rules.IPVS}, 1, 0, 50, []int{0}
+	l.Transfers, l.Limit, l.Progress = 50, 10*time.Minute, o.Progress
+	if o.Length == Full {
+		l.Transfers, l.Limit = 500, time.Hour
+	}
+	return m.rules(ctx, l)
+}
+
+// rules adds a comparison of rules, in a guest if it needs IPVS and this kernel has none.
+func (m *Measured) rules(ctx context.Context, o rules.Options) error {
+	run := rules.Run
+	if slices.Contains(o.Ways, rules.IPVS) && !uml.HasIPVS() {
+		run = rules.InGuest
+	}
+	r, err := run(ctx, o)
+	if err == nil {
+		m.add(r)
+	}
+	return err
+}
+
+// ofEndpoints returns an experiment of bench endpoints.
+func ofEndpoints(run func(context.Context, endpoints.Options) (*bench.Report, error), rounds int) func(context.Context, Options, *Measured) error {
+	return func(ctx context.Context, o Options, m *Measured) error {
+		e := endpoints.DefaultOptions()
+		e.Binary, e.Progress, e.Rounds = o.Binary, o.Progress, rounds
+		if o.Length == Full {
+			e.Rounds, e.Changes = 10*rounds, 100
+		}
+		r, err := run(ctx, e)
+		if err == nil {
+			m.add(r)
+		}
+		return err
+	}
 }
 
 // inIPVS adds Services to IPVS and to iptables in the same kernel.

@@ -62,6 +62,10 @@ func TestLows(t *testing.T) {
 	if got := lows(all); len(got) != chunks || got[0] != 5 {
 		t.Errorf("lows of noisy samples: %v", got)
 	}
+	all[7] = 0
+	if got := highs(all); len(got) != chunks || got[0] != 5 {
+		t.Errorf("highs of noisy samples: %v", got)
+	}
 }
 
 // TestSimulated converts what the simulator found.

@@ -133,6 +133,16 @@ func together(ratios ...func(*Measured) []float64) func(*Measured) []float64 {
 	}
 }
 
+// pooled returns the samples of several quantities.
+func pooled(quantities ...func(*Measured) []float64) func(*Measured) []float64 {
+	return func(m *Measured) (all []float64) {
+		for _, of := range quantities {
+			all = append(all, of(m)...)
+		}
+		return all
+	}
+}
+
 // difference returns a case less another one, round by round.
 func difference(of, less string) func(*Measured) []float64 {
 	return func(m *Measured) (all []float64) {
@@ -163,13 +173,18 @@ const chunks = 10
 
 // lows returns the lowest tenths of consecutive parts of many samples, such as latencies:
 // other work on the machine only makes samples larger.
-func lows(all []float64) (some []float64) {
+func lows(all []float64) []float64 { return ranked(all, 0.1) }
+
+// highs returns the highest tenths, of samples such as bandwidths.
+func highs(all []float64) []float64 { return ranked(all, 0.9) }
+
+func ranked(all []float64, rank float64) (some []float64) {
 	if len(all) < 5*chunks {
 		return all
 	}
 	for i := range chunks {
 		part := slices.Sorted(slices.Values(all[i*len(all)/chunks : (i+1)*len(all)/chunks]))
-		some = append(some, part[len(part)/10])
+		some = append(some, part[int(rank*float64(len(part)))])
 	}
 	return some
 }
@@ -187,4 +202,9 @@ func scaled(of func(*Measured) []float64, by float64) func(*Measured) []float64 
 		}
 		return all
 	}
+}
+
+// ratioOfHighs is ratio for many noisy samples of which larger ones are better.
+func ratioOfHighs(of, to string) func(*Measured) []float64 {
+	return func(m *Measured) []float64 { return divided(highs(m.Samples[of]), highs(m.Samples[to])) }
 }

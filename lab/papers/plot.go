@@ -42,11 +42,13 @@ func printed(name string, xy ...float64) Line {
 }
 
 // curve returns a curve measured here: case is a format for the name of the case at each x.
-func curve(name, format string, xs ...int) Line {
+func curve(name, format string, xs ...int) Line { return curveOf(lows, name, format, xs...) }
+
+func curveOf(some func([]float64) []float64, name, format string, xs ...int) Line {
 	l := Line{Name: name}
 	for _, x := range xs {
 		of := samples(fmt.Sprintf(format, x))
-		l.Points = append(l.Points, At{X: float64(x), of: func(m *Measured) []float64 { return lows(of(m)) }})
+		l.Points = append(l.Points, At{X: float64(x), of: func(m *Measured) []float64 { return some(of(m)) }})
 	}
 	return l
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/version"
 	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/endpoints"
 )
 
 // Options configures a run.
@@ -51,6 +52,14 @@ func (o Options) NeedsRoot() bool {
 		}
 	}
 	return false
+}
+
+// Programs returns the programs of Kubernetes that the selected experiments need.
+func (o Options) Programs() []string {
+	if slices.ContainsFunc(experimentsOf(o.Only), func(e Experiment) bool { return e.Kubernetes }) {
+		return endpoints.Programs
+	}
+	return nil
 }
 
 // Run runs the experiments of the selected rows that have no results yet, and returns the

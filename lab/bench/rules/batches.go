@@ -113,7 +113,7 @@ func (o Options) batches(ctx context.Context, g *testbed.Ground) (rows []bench.R
 // comeUp brings up the pods of n Services in random order, and waits until the kernel has
 // all of them.
 func (o Options) comeUp(ctx context.Context, g *testbed.Ground, n int, window, maxDelay time.Duration) (c *counting, took time.Duration, err error) {
-	p := &plane{ground: g}
+	p := o.open(EBPF, g).(*plane)
 	if err := p.fill(ctx, 0); err != nil {
 		return nil, 0, err
 	}

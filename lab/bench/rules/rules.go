@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/ipvsbench"
 	"github.com/fairlead/fairlead/lab/bench/testbed"
 	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/sandbox"
@@ -41,8 +42,13 @@ type Options struct {
 	// Services contains the numbers of Services to compare, in ascending order.
 	Services []int
 	Ways     []string
+	// Endpoints is the number of endpoints of each Service.
+	Endpoints int
 	// Adds is how often adding a Service is measured, Connects the number of connections.
 	Adds, Connects int
+	// Transfers is how often each bandwidth is measured, with iptables and IPVS only; 0
+	// means never. Services have four ports then.
+	Transfers int
 	// Limit is the time limit for one way to write one number of Services. If it is
 	// exceeded, larger numbers are skipped for that way.
 	Limit time.Duration
@@ -57,7 +63,7 @@ type Options struct {
 // DefaultOptions returns the numbers of the slides.
 func DefaultOptions() Options {
 	return Options{
-		Services: []int{1, 1000, 5000, 20_000, 50_000}, Ways: Ways, Adds: 5, Connects: 500, Limit: time.Minute,
+		Services: []int{1, 1000, 5000, 20_000, 50_000}, Ways: Ways, Endpoints: 3, Adds: 5, Connects: 500, Limit: time.Minute,
 		Batches: []int{100, 150, 200}, Rate: 500, Window: proxy.DefaultWindow, MaxDelay: proxy.DefaultMaxDelay,
 	}
 }
@@ -73,8 +79,11 @@ func (o Options) Validate() error {
 			errs = append(errs, fmt.Errorf("--only: %q is not one of %s", w, strings.Join(Ways, ", ")))
 		}
 	}
-	if o.Adds < 1 || o.Connects < 1 || o.Limit < time.Second {
-		errs = append(errs, errors.New("--adds, --connects, --limit: want at least 1; 1; 1s"))
+	if o.Endpoints < 1 || o.Endpoints > 10 || o.Adds < 0 || o.Connects < 1 || o.Limit < time.Second {
+		errs = append(errs, errors.New("--endpoints, --adds, --connects, --limit: want 1 to 10; at least 0; 1; 1s"))
+	}
+	if o.Transfers < 0 || o.Transfers > 0 && slices.ContainsFunc(o.Ways, func(w string) bool { return w != Linear && w != IPVS }) {
+		errs = append(errs, fmt.Errorf("--transfers: want a positive number, with --only %s,%s", Linear, IPVS))
 	}
 	if len(o.Batches) == 0 || slices.Min(o.Batches) < 0 || slices.Max(o.Batches) > 10_000 || o.Rate < 1 || o.Rate > 10_000 {
 		errs = append(errs, errors.New("--batches, --rate: want numbers from 1 to 10000, or 0 for no batches"))
@@ -88,17 +97,21 @@ func (o Options) Validate() error {
 // mostServices is the maximum number of Services, limited by the available addresses.
 const mostServices = 200_000
 
-// endpoints is the number of endpoints of each Service.
-const endpoints = 3
-
 // way is one of the ways to program Services 0, 1, 2 ...
 type way interface {
-	// fill programs n Services, starting from none.
+	// fill programs n Services. Afterwards, Services that follow may be programmed, too, if
+	// they were before.
 	fill(ctx context.Context, n int) error
 	// add programs one more.
 	add(ctx context.Context, i int) error
 	// clear removes everything.
 	clear(ctx context.Context) error
+}
+
+// InGuest is Run in a guest that has IPVS, without batches.
+func InGuest(ctx context.Context, o Options) (*bench.Report, error) {
+	return ipvsbench.InGuest(ctx, "bench", "rules", "--output", "json", "--out", sandbox.WorkDir, "--only", strings.Join(o.Ways, ","), "--services", ipvsbench.Joined(o.Services),
+		"--endpoints", fmt.Sprint(o.Endpoints), "--adds", fmt.Sprint(o.Adds), "--connects", fmt.Sprint(o.Connects), "--transfers", fmt.Sprint(o.Transfers), "--limit", o.Limit.String(), "--batches", "0")
 }
 
 // Run runs the comparison. It needs the sandbox, with its own network.
@@ -112,12 +125,16 @@ func Run(ctx context.Context, o Options) (report *bench.Report, err error) {
 	}
 	defer func() { err = errors.Join(err, g.Close()) }()
 	report = bench.New("rules")
-	report.Note("%d endpoints a Service; figures of the slides are of other machines, of 2017, with 8 rules a Service", endpoints)
-	for _, name := range o.Ways {
-		w, err := open(name, g)
+	report.Note("%d endpoints a Service; figures of the slides are of other machines, of 2017, with 8 rules a Service", o.Endpoints)
+	if o.Transfers > 0 {
+		sink, err := echo()
 		if err != nil {
-			return report, fmt.Errorf("%s: %w", name, err)
+			return nil, err
 		}
+		defer sink.Close()
+	}
+	for _, name := range o.Ways {
+		w := o.open(name, g)
 		for _, n := range o.Services {
 			rows, err := o.measure(ctx, name, w, n)
 			report.Rows = append(report.Rows, rows...)
@@ -128,6 +145,9 @@ func Run(ctx context.Context, o Options) (report *bench.Report, err error) {
 			if err != nil {
 				return report, errors.Join(fmt.Errorf("%s, %d Services: %w", name, n, err), w.clear(ctx))
 			}
+		}
+		if name == IPVS && name == o.Ways[len(o.Ways)-1] {
+			break // removing 200,000 takes minutes, and they end with the namespace
 		}
 		if err := w.clear(ctx); err != nil {
 			return report, err
@@ -141,37 +161,49 @@ func Run(ctx context.Context, o Options) (report *bench.Report, err error) {
 	return report, err
 }
 
-func open(name string, g *testbed.Ground) (way, error) {
+func (o Options) open(name string, g *testbed.Ground) way {
+	s := shape{o.Endpoints, single}
+	if o.Transfers > 0 {
+		s.ports = several
+	}
 	switch name {
 	case Linear:
-		return &tables{}, nil
+		return &tables{shape: s}
 	case Tree:
-		return &tables{tree: true}, nil
+		return &tables{shape: s, tree: true}
 	case NFTables:
-		return maps{}, nil
+		return maps{s}
 	case IPVS:
-		return &virtual{}, nil
+		return &virtual{shape: s}
 	}
-	return newPlane(g)
+	return &plane{shape: s, ground: g}
 }
 
 // measure returns the rows of one way with n Services.
 func (o Options) measure(ctx context.Context, name string, w way, n int) (rows []bench.Row, err error) {
-	row := func(text, unit string, values ...float64) bench.Row {
+	row := func(text, unit string, values ...float64) {
 		r := bench.Plain(fmt.Sprintf("%s, %d Services: %s", name, n, text), unit, values...)
 		r.Raw = nil
-		return r
-	}
-	if err := w.clear(ctx); err != nil {
-		return nil, err
+		if theirs, known := slides[name][n]; known && text == oneMore {
+			r = r.ComparedWith("slides:", theirs)
+		}
+		rows = append(rows, r)
+		fmt.Fprintf(o.Progress, "%s: %.4g %s\n", r.Case, r.Measured, unit)
 	}
 	limited, cancel := context.WithTimeout(ctx, o.Limit)
 	defer cancel()
+	if o.Transfers == 0 { // from none
+		if err := w.clear(ctx); err != nil {
+			return nil, err
+		}
+	}
 	began := time.Now()
 	if err := w.fill(limited, n); err != nil {
 		return nil, errors.Join(err, limited.Err())
 	}
-	rows = append(rows, row("all written", "s", time.Since(began).Seconds()))
+	if o.Transfers == 0 {
+		row("all written", "s", time.Since(began).Seconds())
+	}
 	var adds []float64
 	for i := range o.Adds {
 		began := time.Now()
@@ -180,23 +212,25 @@ func (o Options) measure(ctx context.Context, name string, w way, n int) (rows [
 		}
 		adds = append(adds, float64(time.Since(began))/float64(time.Millisecond))
 	}
-	add := row("one more", "ms", adds...)
-	if theirs, known := slides[name][n]; known {
-		add = add.ComparedWith("slides:", theirs)
+	if o.Adds > 0 {
+		row(oneMore, "ms", adds...)
 	}
-	rows = append(rows, add)
-	o.Progress.Write(fmt.Appendf(nil, "%s, %d Services: all written in %.2f s, one more in %.1f ms\n", name, n, rows[0].Measured, add.Measured))
-	for _, at := range []struct {
-		name string
-		i    int
-	}{{"first", 0}, {"middle", n / 2}, {"last", n - 1}} {
+	for _, at := range []position{{"first", 0}, {"middle", n / 2}, {"last", n - 1}} {
 		took, err := o.connects(kube.ServiceAddr(at.i))
 		if err != nil {
 			return rows, err
 		}
-		rows = append(rows, row("connect to the "+at.name, "µs", took...))
+		row("connect to the "+at.name, "µs", took...)
 	}
-	return rows, nil
+	return rows, o.bandwidths([]position{{"first", 0}, {"last", n - 1}}, row)
+}
+
+const oneMore = "one more"
+
+// position is the place of a Service in the order in which Services are programmed.
+type position struct {
+	name string
+	i    int
 }
 
 // slides contains the milliseconds to add a rule, by the number of Services.

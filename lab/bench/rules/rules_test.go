@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/benchtest"
 	"github.com/fairlead/fairlead/lab/bench/rules"
 	"github.com/fairlead/fairlead/lab/testkit"
@@ -25,6 +26,7 @@ func TestSmall(t *testing.T) {
 func TestIPVS(t *testing.T) {
 	if uml.HasIPVS() {
 		small(t, []string{rules.Linear, rules.IPVS}, []int{0})
+		bandwidths(t)
 		return
 	}
 	o := uml.Options{Limit: 4 * time.Minute, Env: append(os.Environ(), "TMPDIR=/tmp")}
@@ -65,12 +67,35 @@ func small(t *testing.T, ways []string, batches []int) {
 	}
 }
 
+// bandwidths measures each bandwidth twice.
+func bandwidths(t *testing.T) {
+	o := rules.DefaultOptions()
+	o.Services, o.Ways, o.Endpoints, o.Adds, o.Connects, o.Transfers, o.Progress, o.Batches = []int{1, 50}, []string{rules.Linear, rules.IPVS}, 1, 0, 1, 2, os.Stderr, []int{0}
+	if err := o.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	report, err := rules.Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, way := range o.Ways {
+		for _, what := range []string{"one connection to the first", "short connections to the last", "single packets to the last"} {
+			name := fmt.Sprintf("%s, 50 Services: %s", way, what)
+			if !slices.ContainsFunc(report.Rows, func(r bench.Row) bool { return r.Case == name && r.Measured > 0 && r.Runs == 2 }) {
+				t.Errorf("no %q", name)
+			}
+		}
+	}
+}
+
 func TestOptionsThatMakeNoSense(t *testing.T) {
 	benchtest.Nonsense(t, rules.DefaultOptions, map[string]func(*rules.Options){
-		"--services": func(o *rules.Options) { o.Services = []int{5, 1} },
-		"--only":     func(o *rules.Options) { o.Ways = []string{"none"} },
-		"--batches":  func(o *rules.Options) { o.Batches = []int{-1} },
-		"--window":   func(o *rules.Options) { o.Window = time.Second },
-		"--limit":    func(o *rules.Options) { o.Limit = time.Millisecond },
+		"--services":  func(o *rules.Options) { o.Services = []int{5, 1} },
+		"--only":      func(o *rules.Options) { o.Ways = []string{"none"} },
+		"--batches":   func(o *rules.Options) { o.Batches = []int{-1} },
+		"--window":    func(o *rules.Options) { o.Window = time.Second },
+		"--endpoints": func(o *rules.Options) { o.Endpoints = 0 },
+		"--transfers": func(o *rules.Options) { o.Transfers = 1 },
+		"--limit":     func(o *rules.Options) { o.Limit = time.Millisecond },
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strings"
 
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/proxy"
@@ -29,10 +30,35 @@ func run(ctx context.Context, input []byte, argv ...string) error {
 	return nil
 }
 
-// tables contains iptables rules: one chain per Service and per endpoint. Chains of
-// Services are reached either through a linear list of rules, or through a search tree of
-// the /16 and /24 networks of their addresses (the slides' CIDR list).
+// port is one of the ports of a Service, which forwards to testbed.Port of each endpoint.
+type port struct {
+	protocol service.Protocol
+	number   uint16
+}
+
+// shape is what every Service has.
+type shape struct {
+	endpoints int
+	ports     []port
+}
+
+var (
+	single = []port{{service.TCP, testbed.ServicePort}}
+	// several are as many as in the slides' test of bandwidth.
+	several = []port{{service.TCP, testbed.ServicePort}, {service.UDP, testbed.ServicePort}, {service.TCP, testbed.ServicePort + 1}, {service.UDP, testbed.ServicePort + 1}}
+)
+
+// target returns an endpoint of a Service.
+func (s shape) target(i, endpoint int) netip.AddrPort {
+	return netip.AddrPortFrom(kube.EndpointAddr(i*s.endpoints+endpoint), testbed.Port)
+}
+
+// tables contains iptables rules: one chain per Service and protocol, and per endpoint.
+// Chains of Services are reached either through a linear list of rules, one for each port,
+// or through a search tree of the /16 and /24 networks of their addresses (the slides'
+// CIDR list).
 type tables struct {
+	shape
 	tree bool
 	nets map[string]bool // networks that have a chain
 }
@@ -41,24 +67,34 @@ type tables struct {
 // for every change.
 const restore = "iptables-legacy-restore"
 
-// service writes the chains of one Service, and the rule that jumps to it.
+// service writes the chains of one Service, and the rules that jump to them.
 func (t *tables) service(w io.Writer, i int) {
-	for e := range endpoints {
-		fmt.Fprintf(w, ":SEP-%d-%d - [0:0]\n", i, e)
-	}
-	fmt.Fprintf(w, ":SVC-%d - [0:0]\n", i)
 	vip, from := kube.ServiceAddr(i), "KUBE-SERVICES"
 	if t.tree {
 		from = t.branch(w, vip)
 	}
-	fmt.Fprintf(w, "-A %s -d %s/32 -p tcp -m tcp --dport %d -j SVC-%d\n", from, vip, testbed.ServicePort, i)
-	for e := range endpoints {
-		if left := endpoints - e; left > 1 {
-			fmt.Fprintf(w, "-A SVC-%d -m statistic --mode random --probability %.5f -j SEP-%d-%d\n", i, 1/float64(left), i, e)
-		} else {
-			fmt.Fprintf(w, "-A SVC-%d -j SEP-%d-%d\n", i, i, e)
+	done := map[service.Protocol]bool{}
+	for _, p := range t.ports {
+		name := strings.ToLower(p.protocol.String())
+		if !done[p.protocol] {
+			done[p.protocol] = true
+			t.chains(w, i, name)
 		}
-		fmt.Fprintf(w, "-A SEP-%d-%d -p tcp -m tcp -j DNAT --to-destination %s:%d\n", i, e, kube.EndpointAddr(i*endpoints+e), testbed.Port)
+		fmt.Fprintf(w, "-A %s -d %s/32 -p %s -m %[3]s --dport %[4]d -j SVC-%[3]s-%[5]d\n", from, vip, name, p.number, i)
+	}
+}
+
+// chains writes the chains of a Service for one protocol.
+func (t *tables) chains(w io.Writer, i int, protocol string) {
+	fmt.Fprintf(w, ":SVC-%s-%d - [0:0]\n", protocol, i)
+	for e := range t.endpoints {
+		fmt.Fprintf(w, ":SEP-%s-%d-%d - [0:0]\n", protocol, i, e)
+		choice := ""
+		if left := t.endpoints - e; left > 1 {
+			choice = fmt.Sprintf(" -m statistic --mode random --probability %.5f", 1/float64(left))
+		}
+		fmt.Fprintf(w, "-A SVC-%s-%d%s -j SEP-%[1]s-%[2]d-%[4]d\n", protocol, i, choice, e)
+		fmt.Fprintf(w, "-A SEP-%s-%d-%d -p %[1]s -m %[1]s -j DNAT --to-destination %[4]s\n", protocol, i, e, t.target(i, e))
 	}
 }
 
@@ -101,15 +137,22 @@ func (t *tables) clear(ctx context.Context) error {
 }
 
 // maps contains nftables maps: one from addresses to chains, as kube-proxy uses.
-type maps struct{}
+type maps struct{ shape }
 
 // service writes one Service's chain and its map element.
-func (maps) service(w io.Writer, i int) {
-	fmt.Fprintf(w, "add chain ip rules svc-%d\nadd rule ip rules svc-%d meta l4proto tcp dnat ip to numgen random mod %d map {", i, i, endpoints)
-	for e := range endpoints {
-		fmt.Fprintf(w, " %d : %s . %d,", e, kube.EndpointAddr(i*endpoints+e), testbed.Port)
+func (m maps) service(w io.Writer, i int) {
+	fmt.Fprintf(w, "add chain ip rules svc-%d\nadd rule ip rules svc-%[1]d meta l4proto tcp dnat ip to ", i)
+	if m.endpoints == 1 {
+		fmt.Fprint(w, m.target(i, 0))
+	} else {
+		fmt.Fprintf(w, "numgen random mod %d map {", m.endpoints)
+		for e := range m.endpoints {
+			to := m.target(i, e)
+			fmt.Fprintf(w, " %d : %s . %d,", e, to.Addr(), to.Port())
+		}
+		fmt.Fprint(w, " }")
 	}
-	fmt.Fprintf(w, " }\nadd element ip rules services { %s . tcp . %d : goto svc-%d }\n", kube.ServiceAddr(i), testbed.ServicePort, i)
+	fmt.Fprintf(w, "\nadd element ip rules services { %s . tcp . %d : goto svc-%d }\n", kube.ServiceAddr(i), testbed.ServicePort, i)
 }
 
 func (m maps) fill(ctx context.Context, n int) error {
@@ -137,6 +180,7 @@ func (maps) clear(ctx context.Context) error {
 
 // plane is Fairlead's proxy data plane, without the agent.
 type plane struct {
+	shape
 	ground *testbed.Ground
 	*dpproxy.DataPlane
 }
@@ -144,12 +188,10 @@ type plane struct {
 // pins is the folder in which the plane pins its maps.
 const pins = "/sys/fs/bpf/rules"
 
-func newPlane(g *testbed.Ground) (*plane, error) { return &plane{ground: g}, nil }
-
-func frontend(i int) proxy.Frontend {
+func (p *plane) frontend(i int) proxy.Frontend {
 	f := proxy.Frontend{Key: proxy.Key{Addr: kube.ServiceAddr(i), Port: testbed.ServicePort, Protocol: service.TCP}}
-	for e := range endpoints {
-		f.Inside.Targets = append(f.Inside.Targets, proxy.Target{Addr: netip.AddrPortFrom(kube.EndpointAddr(i*endpoints+e), testbed.Port)})
+	for e := range p.endpoints {
+		f.Inside.Targets = append(f.Inside.Targets, proxy.Target{Addr: p.target(i, e)})
 	}
 	f.Outside = f.Inside
 	return f
@@ -162,13 +204,13 @@ func (p *plane) fill(ctx context.Context, n int) (err error) {
 	}
 	var set []proxy.Frontend
 	for i := range n {
-		set = append(set, frontend(i))
+		set = append(set, p.frontend(i))
 	}
 	return errors.Join(p.Apply(set, nil), ctx.Err())
 }
 
 func (p *plane) add(_ context.Context, i int) error {
-	return p.Apply([]proxy.Frontend{frontend(i)}, nil)
+	return p.Apply([]proxy.Frontend{p.frontend(i)}, nil)
 }
 
 func (p *plane) clear(context.Context) error {
@@ -181,29 +223,39 @@ func (p *plane) clear(context.Context) error {
 }
 
 // virtual contains IPVS services, written by Fairlead's IPVS data plane.
-type virtual struct{ *ipvs.DataPlane }
+type virtual struct {
+	shape
+	*ipvs.DataPlane
+	held int
+}
 
+// fill adds what is missing.
 func (v *virtual) fill(ctx context.Context, n int) (err error) {
-	if v.DataPlane, err = ipvs.Open(ipvs.Config{}); err != nil {
-		return err
+	if v.DataPlane == nil {
+		if v.DataPlane, err = ipvs.Open(ipvs.Config{}); err != nil {
+			return err
+		}
 	}
-	for i := range n {
-		if err := errors.Join(ctx.Err(), v.add(ctx, i)); err != nil {
+	for ; v.held < n; v.held++ {
+		if err := errors.Join(ctx.Err(), v.add(ctx, v.held)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (v *virtual) add(_ context.Context, i int) error {
-	f := desired.Frontend{
-		Key:    service.Key{VIP: kube.ServiceAddr(i), Port: testbed.ServicePort, Protocol: service.TCP},
-		Method: service.NAT, Scheduler: service.RoundRobin, Survival: service.FlowTable,
+func (v *virtual) add(_ context.Context, i int) (err error) {
+	var backends []service.Backend
+	for e := range v.endpoints {
+		backends = append(backends, service.Backend{Addr: v.target(i, e), Weight: 1})
 	}
-	for e := range endpoints {
-		f.Backends = append(f.Backends, service.Backend{Addr: netip.AddrPortFrom(kube.EndpointAddr(i*endpoints+e), testbed.Port), Weight: 1})
+	for _, p := range v.ports {
+		err = errors.Join(err, v.Upsert(desired.Frontend{
+			Key:    service.Key{VIP: kube.ServiceAddr(i), Port: p.number, Protocol: p.protocol},
+			Method: service.NAT, Scheduler: service.RoundRobin, Survival: service.FlowTable, Backends: backends,
+		}))
 	}
-	return v.Upsert(f)
+	return err
 }
 
 func (v *virtual) clear(context.Context) error {
@@ -215,6 +267,6 @@ func (v *virtual) clear(context.Context) error {
 		err = errors.Join(err, v.Delete(f.Key))
 	}
 	err = errors.Join(err, v.Close())
-	v.DataPlane = nil
+	v.DataPlane, v.held = nil, 0
 	return err
 }

@@ -1,0 +1,124 @@
+package endpoints
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// partition compares one object for all endpoints of a Service (Endpoints) with several
+// (EndpointSlices, at most 100 endpoints each). Both controllers run at the same time.
+func (e *experiment) partition(ctx context.Context, c *controlPlane) (err error) {
+	e.Note("bytes are those of one watch in protobuf; requests are writes of kube-controller-manager, without a batch period and a rate limit")
+	m, err := c.manage(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Stop()) }()
+	for _, n := range e.Sizes {
+		quantities := map[string][]float64{}
+		for range e.Rounds {
+			if err := e.partitionOf(ctx, c, n, quantities); err != nil {
+				return fmt.Errorf("%d endpoints: %w", n, err)
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(quantities)) {
+			_, unit, _ := strings.Cut(name, ": ")
+			unit, _, _ = strings.Cut(unit, " ")
+			e.record(name, unit, quantities[name]...)
+		}
+	}
+	return nil
+}
+
+// partitionOf adds the quantities of one Service, whose pods become ready, and then change.
+func (e *experiment) partitionOf(ctx context.Context, c *controlPlane, n int, quantities map[string][]float64) (err error) {
+	r, err := c.newRun(ctx, 1, n)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.end(ctx)) }()
+	feeds, meters := map[string]*feed{}, map[string]*meter{}
+	for _, kind := range kinds {
+		if feeds[kind], err = r.follow(ctx, kind); err != nil {
+			return err
+		}
+		defer feeds[kind].close()
+		if meters[kind], err = r.meter(ctx, kind); err != nil {
+			return err
+		}
+		defer meters[kind].close()
+	}
+	before, err := r.prepare(ctx, feeds)
+	if err != nil {
+		return err
+	}
+	if err := r.comeUp(ctx, e.Rate); err != nil {
+		return err
+	}
+	after, objects, err := r.settled(ctx, feeds, n)
+	if err != nil {
+		return err
+	}
+	add := func(kind, quantity string, value float64) {
+		name := fmt.Sprintf("%s, %d pods: %s", kind, n, quantity)
+		quantities[name] = append(quantities[name], value)
+	}
+	for _, kind := range kinds {
+		add(kind, "objects", objects[kind])
+		add(kind, "requests until all are ready", after[kind]-before[kind])
+		add(kind, "bytes until all are ready", meters[kind].read())
+	}
+	return e.changes(ctx, r, feeds, meters, add)
+}
+
+// settled waits until so many endpoints are ready and the controllers are done.
+func (r *run) settled(ctx context.Context, feeds map[string]*feed, ready int) (writes, objects map[string]float64, err error) {
+	objects = map[string]float64{}
+	for kind, f := range feeds {
+		if _, err := f.await(ctx, 1, ready); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", kind, err)
+		}
+		f.mu.Lock()
+		objects[kind] = float64(len(f.objects))
+		f.mu.Unlock()
+	}
+	writes, err = r.settledWrites(ctx, idle/4)
+	return writes, objects, err
+}
+
+// changes makes one pod unready and ready again, several times.
+func (e *experiment) changes(ctx context.Context, r *run, feeds map[string]*feed, meters map[string]*meter, add func(kind, quantity string, value float64)) error {
+	writes, _, err := r.settled(ctx, feeds, r.pods)
+	if err != nil {
+		return err
+	}
+	for i := range e.Changes {
+		read := map[string]float64{}
+		for kind, m := range meters {
+			read[kind] = m.read()
+		}
+		status, ready := "False", r.pods-1
+		if i%2 == 1 {
+			status, ready = "True", r.pods
+		}
+		if err := r.setReady(ctx, 0, status); err != nil {
+			return err
+		}
+		after, _, err := r.settled(ctx, feeds, ready)
+		if err != nil {
+			return err
+		}
+		time.Sleep(idle / 10) // the meters may be behind the feeds
+		for _, kind := range kinds {
+			add(kind, "requests of one change", after[kind]-writes[kind])
+			add(kind, "bytes of one change", meters[kind].read()-read[kind])
+		}
+		writes = after
+	}
+	return nil
+}
