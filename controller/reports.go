@@ -182,8 +182,9 @@ func (t *term) judgeReported(ctx context.Context, queue serviceQueue, limit flow
 func (t *term) reported(id service.ID, created metav1.Time, irrelevant func(reason string) bool) (programmed, advertised metav1.Condition) {
 	var has, says, silent []v1alpha1.NodeState
 	if all := t.reports.Load(); all != nil {
+		f := crd.FingerprintOf(id, created.Time)
 		for _, report := range *all {
-			o := crd.OutcomeOf(&report.Status, id, created.Time)
+			o := crd.OutcomeOf(&report.Status, f)
 			if o == nil {
 				continue
 			}

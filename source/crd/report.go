@@ -14,11 +14,12 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// fingerprint is the part of a hash by which a NodeReport refers to a Service. With their
+// Fingerprint is the part of a hash by which a NodeReport refers to a Service. With their
 // names, a report of many Services would exceed what etcd stores in one object.
-type fingerprint [6]byte
+type Fingerprint [6]byte
 
-func fingerprintOf(id service.ID, created time.Time) (f fingerprint) {
+// FingerprintOf returns the fingerprint of a Service that was created at a time.
+func FingerprintOf(id service.ID, created time.Time) (f Fingerprint) {
 	text := binary.BigEndian.AppendUint64([]byte(id.String()), uint64(created.Unix()))
 	sum := sha256.Sum256(text)
 	copy(f[:], sum[:])
@@ -28,11 +29,11 @@ func fingerprintOf(id service.ID, created time.Time) (f fingerprint) {
 // ReportOf returns the status of a NodeReport.
 func ReportOf(all []source.Outcome) v1alpha1.NodeReportStatus {
 	type outcome struct{ notProgrammed, notAdvertised string }
-	groups := map[outcome][]fingerprint{}
+	groups := map[outcome][]Fingerprint{}
 	s := v1alpha1.NodeReportStatus{Services: int32(len(all))}
 	for _, o := range all {
 		of := outcome{o.NotProgrammed, o.NotAdvertised}
-		groups[of] = append(groups[of], fingerprintOf(o.ID, o.Created))
+		groups[of] = append(groups[of], FingerprintOf(o.ID, o.Created))
 		if o.NotProgrammed == "" {
 			s.Programmed++
 		}
@@ -41,7 +42,7 @@ func ReportOf(all []source.Outcome) v1alpha1.NodeReportStatus {
 		}
 	}
 	for of, services := range groups {
-		slices.SortFunc(services, func(a, b fingerprint) int { return bytes.Compare(a[:], b[:]) })
+		slices.SortFunc(services, func(a, b Fingerprint) int { return bytes.Compare(a[:], b[:]) })
 		entry := v1alpha1.Outcome{NotProgrammed: of.notProgrammed, NotAdvertised: of.notAdvertised}
 		for _, f := range services {
 			entry.Services = append(entry.Services, f[:]...)
@@ -55,8 +56,7 @@ func ReportOf(all []source.Outcome) v1alpha1.NodeReportStatus {
 }
 
 // OutcomeOf returns what a NodeReport says of a Service, or nil.
-func OutcomeOf(s *v1alpha1.NodeReportStatus, id service.ID, created time.Time) *v1alpha1.Outcome {
-	f := fingerprintOf(id, created)
+func OutcomeOf(s *v1alpha1.NodeReportStatus, f Fingerprint) *v1alpha1.Outcome {
 	for i := range s.Outcomes {
 		in := s.Outcomes[i].Services
 		n := len(in) / len(f)

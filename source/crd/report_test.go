@@ -29,12 +29,12 @@ func TestReport(t *testing.T) {
 		t.Errorf("%d Services, %d programmed, %d advertised, %d outcomes", report.Services, report.Programmed, report.Advertised, len(report.Outcomes))
 	}
 	for _, want := range all {
-		got := OutcomeOf(&report, want.ID, want.Created)
+		got := OutcomeOf(&report, FingerprintOf(want.ID, want.Created))
 		if got == nil || got.NotProgrammed != want.NotProgrammed || got.NotAdvertised != want.NotAdvertised {
 			t.Fatalf("%s: %+v", want.ID, got)
 		}
 	}
-	if got := OutcomeOf(&report, all[0].ID, created.Add(time.Second)); got != nil {
+	if got := OutcomeOf(&report, FingerprintOf(all[0].ID, created.Add(time.Second))); got != nil {
 		t.Errorf("a Service that was created again has an outcome: %+v", got)
 	}
 	text, err := json.Marshal(report)
@@ -48,11 +48,11 @@ func TestReportWithStrayBytes(t *testing.T) {
 	o := source.Outcome{ID: service.ID{Namespace: "default", Name: "web"}, Created: time.Unix(0, 0)}
 	report := ReportOf([]source.Outcome{o})
 	report.Outcomes[0].Services = append(report.Outcomes[0].Services, 1, 2)
-	if OutcomeOf(&report, o.ID, o.Created) == nil {
+	if OutcomeOf(&report, FingerprintOf(o.ID, o.Created)) == nil {
 		t.Error("not found")
 	}
 	report.Outcomes[0].Services = report.Outcomes[0].Services[:5]
-	if OutcomeOf(&report, o.ID, o.Created) != nil {
+	if OutcomeOf(&report, FingerprintOf(o.ID, o.Created)) != nil {
 		t.Error("found in a part")
 	}
 }
