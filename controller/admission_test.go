@@ -2,11 +2,13 @@ package controller_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -66,6 +68,59 @@ func admission(t *testing.T, w *world) {
 		wantRefusal(t, spec, want, w.strictly(strings.ReplaceAll(poolText("tried", spec), "AddressPool", "Advertisement")))
 	}
 	annotations(t, w)
+	sliceAnnotations(t, w)
+}
+
+// sliceAnnotations tries values of annotations of EndpointSlices.
+func sliceAnnotations(t *testing.T, w *world) {
+	all := w.core.DiscoveryV1().EndpointSlices("default")
+	slice := func(name, value string) *discoveryv1.EndpointSlice {
+		return &discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Name: "tried", Namespace: "default", Annotations: map[string]string{name: value}, Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{},
+		}
+	}
+	try := func(s *discoveryv1.EndpointSlice) error {
+		_, err := all.Create(context.Background(), s, metav1.CreateOptions{DryRun: []string{"All"}})
+		return err
+	}
+	eventually(t, "the policy is in force", func() string {
+		if try(slice(object.AnnotationWeights, "x")) == nil {
+			return "the EndpointSlice is accepted"
+		}
+		return ""
+	})
+	var many []string
+	for i := range 1000 {
+		many = append(many, fmt.Sprintf("2001:db8:1111:2222:3333:4444:5555:%x=2026-01-02T15:04:05.123456789Z/2026-01-03T15:04:05.123456789Z", i))
+	}
+	for _, c := range []struct{ name, value, want string }{
+		{object.AnnotationWeights, " 172.16.1.2 = 3 ,172.16.1.3=0", ""},
+		{object.AnnotationWeights, "172.16.1.2:3", "metadata.annotations[fairlead.io/weights]: \"172.16.1.2:3\" is not a list of weights; want one like 172.16.1.2=3,172.16.1.3=0"},
+		{object.AnnotationBackendTimestamps, strings.Join(many, ","), ""},
+		{object.AnnotationBackendTimestamps, "172.16.1.2=2026-01-02T15:04:05+01:00", ""},
+		{object.AnnotationBackendTimestamps, "172.16.1.2=yesterday", "is not a list of times; want one like 172.16.1.2=2026-01-02T15:04:05Z"},
+		{object.AnnotationBackendTimestamps, "web=2026-01-02T15:04:05Z", "is not a list of times"},
+		{object.AnnotationScheduler, "rr", "metadata.annotations[fairlead.io/scheduler]: unknown annotation; Fairlead has fairlead.io/backend-timestamps, fairlead.io/weights"},
+		{"example.com/weights", "x", ""},
+	} {
+		wantRefusal(t, c.name, c.want, try(slice(c.name, c.value)))
+	}
+	mirrored := slice(object.AnnotationWeights, "x")
+	mirrored.Labels[discoveryv1.LabelManagedBy] = "endpointslicemirroring-controller.k8s.io"
+	wantRefusal(t, "a mirrored slice", "", try(mirrored))
+
+	// An annotation that is already invalid does not keep others from changing.
+	old, err := all.Create(context.Background(), mirrored, metav1.CreateOptions{})
+	w.must(t, err)
+	defer func() { w.must(t, all.Delete(context.Background(), "tried", metav1.DeleteOptions{})) }()
+	delete(old.Labels, discoveryv1.LabelManagedBy)
+	old.Annotations[object.AnnotationBackendTimestamps] = "172.16.1.2=2026-01-02T15:04:05Z"
+	old, err = all.Update(context.Background(), old, metav1.UpdateOptions{})
+	w.must(t, err)
+	old.Annotations[object.AnnotationWeights] = "y"
+	_, err = all.Update(context.Background(), old, metav1.UpdateOptions{})
+	wantRefusal(t, "an annotation that changes", `"y" is not a list of weights`, err)
 }
 
 // annotations tries values of annotations: the API server rejects typing errors, but

@@ -137,7 +137,7 @@ func (w *world) sliceOf(t *testing.T, name string) *discoveryv1.EndpointSlice {
 // that it removes.
 func (w *world) looked(t *testing.T, name string) {
 	t.Helper()
-	unread := fmt.Sprintf(`{"metadata": {"annotations": {%q: "unread"}}}`, object.AnnotationBackendTimestamps)
+	unread := fmt.Sprintf(`{"metadata": {"annotations": {%q: "10.0.0.1=2026-99-99"}}}`, object.AnnotationBackendTimestamps)
 	_, err := w.core.DiscoveryV1().EndpointSlices("default").Patch(context.Background(), name, types.MergePatchType, []byte(unread), metav1.PatchOptions{})
 	w.must(t, err)
 	eventually(t, name+" is looked at", func() string { return w.sliceOf(t, name).Annotations[object.AnnotationBackendTimestamps] })

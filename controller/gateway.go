@@ -248,28 +248,23 @@ func (t *term) setBehind(now map[service.ID]bool) {
 	}
 }
 
+// lackingBackends are reasons of routes, not of their Gateway.
+var lackingBackends = []string{"NoEndpoints", "NoHealthyBackend", "AwaitingHealth"}
+
 // judgeGateway assigns a Gateway's addresses and sets its conditions.
 func (t *term) judgeGateway(ctx context.Context, one *gateway.Judged) bool {
-	id, like := gateway.ID(one.Gateway), one.AsService()
-	programmed := metav1.Condition{Type: "Programmed", Status: metav1.ConditionFalse, Reason: "Invalid", ObservedGeneration: one.Generation}
-	var addrs []netip.Addr
-	leaving := false
-	if one.Accepted.Status == metav1.ConditionFalse {
-		programmed.Message = one.Accepted.Message
-		addrs, leaving = t.held(id)
-	} else {
-		res, still, invalid := t.assign(id, like)
-		addrs, leaving = res.Addrs, still
-		c := t.judge(like, res, invalid)
-		programmed.Status, programmed.Reason, programmed.Message = c.Status, "Programmed", c.Message
-		if c.Status == metav1.ConditionFalse {
-			programmed.Reason = "AddressNotAssigned"
-			if len(one.Spec.Addresses) > 0 {
-				programmed.Reason = "AddressNotUsable"
-			}
-		}
+	id := gateway.ID(one.Gateway)
+	programmed, addrs, leaving := t.addressGateway(one)
+	onNodes, advertised := t.reported(id, one.CreationTimestamp, func(reason string) bool { return slices.Contains(lackingBackends, reason) })
+	if onNodes.Status != metav1.ConditionUnknown {
+		programmed.Message += "; programmed on " + onNodes.Message
 	}
-	status := gateway.Status{Conditions: with(one.Status.Conditions, one.Accepted, programmed), Addresses: addresses(addrs), Listeners: []gateway.ListenerStatus{}}
+	if programmed.Status == metav1.ConditionTrue && onNodes.Status == metav1.ConditionFalse {
+		programmed.Status, programmed.Reason = metav1.ConditionFalse, "Pending"
+	}
+	advertised.ObservedGeneration = one.Generation
+	conditions := withKnown(with(one.Status.Conditions, one.Accepted, programmed), advertised)
+	status := gateway.Status{Conditions: conditions, Addresses: addresses(addrs), Listeners: []gateway.ListenerStatus{}}
 	for _, l := range one.Listeners {
 		status.Listeners = append(status.Listeners, listenerStatus(one, l, programmed))
 	}
@@ -284,6 +279,28 @@ func (t *term) judgeGateway(ctx context.Context, one *gateway.Judged) bool {
 	}
 	t.settle(id)
 	return true
+}
+
+// addressGateway assigns a Gateway's addresses, and returns the condition Programmed as far
+// as it depends on them. leaving means that it may still be published with others.
+func (t *term) addressGateway(one *gateway.Judged) (programmed metav1.Condition, addrs []netip.Addr, leaving bool) {
+	id, like := gateway.ID(one.Gateway), one.AsService()
+	programmed = metav1.Condition{Type: "Programmed", Status: metav1.ConditionFalse, Reason: "Invalid", ObservedGeneration: one.Generation}
+	if one.Accepted.Status == metav1.ConditionFalse {
+		programmed.Message = one.Accepted.Message
+		addrs, leaving = t.held(id)
+		return programmed, addrs, leaving
+	}
+	res, leaving, invalid := t.assign(id, like)
+	c := t.judge(like, res, invalid)
+	programmed.Status, programmed.Reason, programmed.Message = c.Status, "Programmed", c.Message
+	if c.Status == metav1.ConditionFalse {
+		programmed.Reason = "AddressNotAssigned"
+		if len(one.Spec.Addresses) > 0 {
+			programmed.Reason = "AddressNotUsable"
+		}
+	}
+	return programmed, res.Addrs, leaving
 }
 
 func (t *term) held(id service.ID) (addrs []netip.Addr, leaving bool) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/controller"
 	labkube "github.com/fairlead/fairlead/lab/kube"
+	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/gateway"
 	sourcekube "github.com/fairlead/fairlead/source/kube"
 	"github.com/fairlead/fairlead/source/object"
@@ -265,6 +266,7 @@ func TestGatewayAPI(t *testing.T) {
 	if now := ofGatewayAPI[gateway.Gateway](t, w, "v1", "Gateway", "default", "g").ResourceVersion; now != before {
 		t.Error("a Gateway that did not change has been written")
 	}
+	w.gatewayReported(t)
 	// A Gateway of another class is no longer served, nor is a deleted one.
 	w.patch(t, "v1", "Gateway", "default", "g", `{"spec": {"gatewayClassName": "theirs"}}`)
 	b.wantServed(t, "g", "")
@@ -276,6 +278,22 @@ func TestGatewayAPI(t *testing.T) {
 	b.wantServed(t, "g", "")
 	w.wantPool(t, "p", "4=4/2/2")
 	stop()
+}
+
+// gatewayReported has a node report what it has done with the Gateway.
+func (w *world) gatewayReported(t *testing.T) {
+	ctx, agent := context.Background(), w.reporter(t, "n1")
+	g := ofGatewayAPI[gateway.Gateway](t, w, "v1", "Gateway", "default", "g")
+	o := source.Outcome{ID: gateway.ID(&g), Created: g.CreationTimestamp.Time}
+	for _, c := range []struct{ notProgrammed, notAdvertised, want, listener string }{
+		{"Rejected", "Rejected", "Programmed=False/Pending fairlead.io/Advertised=False/NotOnAnyNode", "Programmed=False/Pending"},
+		{"NoEndpoints", "NoEndpoints", "Programmed=True/Programmed fairlead.io/Advertised=False/NotOnAnyNode", "Programmed=True/Programmed"},
+		{"", "", "Programmed=True/Programmed fairlead.io/Advertised=True/AllNodes", "Programmed=True/Programmed"},
+	} {
+		o.NotProgrammed, o.NotAdvertised = c.notProgrammed, c.notAdvertised
+		agent.ReportServices(ctx, []source.Outcome{o})
+		w.wantGateway(t, "g", "10.1.1.1 Accepted=True/Accepted "+c.want+" | web 1 "+strings.ReplaceAll(listening, "Programmed=True/Programmed", c.listener))
+	}
 }
 
 // gatewayRoutes changes routes.

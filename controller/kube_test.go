@@ -97,7 +97,7 @@ func TestController(t *testing.T) {
 		{"asking", asking}, {"pools that go and come", poolsGo}, {"nodes in pools", nodesInPools}, {"class and type", classChanges}, {"whose pools", whosePools},
 		{"ages", agesOf}, {"ages of many", agesOfMany}, {"two controllers", twoControllers}, {"a leader that is late", lateLeader},
 		{"a leader that dies between", diesBetween}, {"writes that fail", failingWrites}, {"wrong clocks", wrongClocks},
-		{"admission", admission}, {"metrics", exported}, {"routing", routing},
+		{"admission", admission}, {"metrics", exported}, {"routing", routing}, {"reports", reported},
 		{"the API server away", serverAway},
 	} {
 		t.Run(story.name, func(t *testing.T) {

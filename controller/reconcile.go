@@ -178,13 +178,15 @@ func sameAddrs(a, b []corev1.LoadBalancerIngress) bool {
 	})
 }
 
-// part removes a Service that is not ours any more: its condition, and the addresses that
+// part removes a Service that is not ours any more: its conditions, and the addresses that
 // this controller assigned. They are free once that is written.
 func (t *term) part(ctx context.Context, s *corev1.Service) bool {
 	held := t.alloced(idOf(s))
 	if conditionOf(s) != nil || len(held) > 0 {
 		status := s.Status.DeepCopy()
-		meta.RemoveStatusCondition(&status.Conditions, ConditionAssigned)
+		for _, c := range []string{ConditionAssigned, ConditionProgrammed, ConditionAdvertised} {
+			meta.RemoveStatusCondition(&status.Conditions, c)
+		}
 		status.LoadBalancer.Ingress = slices.DeleteFunc(status.LoadBalancer.Ingress, func(in corev1.LoadBalancerIngress) bool {
 			a, err := netip.ParseAddr(in.IP)
 			return err == nil && (slices.Contains(held, a) || t.poolOf(a) != "")

@@ -36,6 +36,7 @@ const agentUser = "system:serviceaccount:fairlead:fairlead-agent"
 // exempt are permissions whose use a test cannot see, with reasons.
 var exempt = map[string]string{
 	controllerUser + ": patch events.k8s.io/events": "of an Event that recurs within minutes",
+	agentUser + ": create fairlead.io/nodereports":  "needed for the patch that creates one",
 }
 
 // TestRightsAreThoseThatAreUsed runs an agent and the controller with the permissions of
@@ -193,6 +194,8 @@ func (w *world) agent(t *testing.T, audit string) {
 		t.Fatalf("no BGP peer was delivered; problems: %q", s.Problems())
 	}
 	s.Report(ctx, map[sourcekube.Reported]sourcekube.Report{{Kind: "BGPPeer", Name: "router1"}: {}, {Kind: "Advertisement", Name: "all"}: {}})
+	s.ReportServices(ctx, nil)
+	s.RemoveServices(ctx)
 	<-read
 	eventually(t, "Pods are followed", func() string {
 		if used, _ := asked(t, audit); !used[agentUser+": watch /pods"] {

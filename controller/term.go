@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,6 +47,8 @@ type term struct {
 	poolsChanged, used, freed chan struct{}
 	// complaints limits the logging of problems that affect all Services.
 	complaints flowcontrol.RateLimiter
+	// reports are those that nodes have written, sorted by node.
+	reports atomic.Pointer[[]*v1alpha1.NodeReport]
 
 	mu    sync.Mutex // guards the following
 	alloc *addresspool.Allocator
@@ -98,6 +101,7 @@ func (k *Controller) lead(ctx context.Context, leading func() error) {
 	running.Go(func() { t.countUse(ctx) })
 	running.Go(func() { t.keepAges(ctx) })
 	running.Go(func() { t.keepRouting(ctx) })
+	running.Go(func() { t.followReports(ctx) })
 	if t.Cloud != nil {
 		running.Go(func() { t.carry(ctx) })
 	}

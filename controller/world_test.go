@@ -100,6 +100,7 @@ var resources = map[string]schema.GroupVersionResource{
 	"UDPRoute":                         {Group: "gateway.networking.k8s.io", Resource: "udproutes"},
 	"ReferenceGrant":                   {Group: "gateway.networking.k8s.io", Resource: "referencegrants"},
 	"Advertisement":                    {Group: "fairlead.io", Version: "v1alpha1", Resource: "advertisements"},
+	"NodeReport":                       {Group: "fairlead.io", Version: "v1alpha1", Resource: "nodereports"},
 }
 
 // apply creates the objects of a text.
@@ -163,7 +164,7 @@ func (w *world) install(t *testing.T) {
 	t.Helper()
 	w.deploy(t, "crds/*.yaml")
 	eventually(t, "the resources are served", func() string {
-		for _, kind := range []string{"AddressPool", "BGPPeer", "Advertisement"} {
+		for _, kind := range []string{"AddressPool", "BGPPeer", "Advertisement", "NodeReport"} {
 			if _, err := w.any.Resource(resources[kind]).List(context.Background(), metav1.ListOptions{}); err != nil {
 				return err.Error()
 			}

@@ -38,6 +38,18 @@ refuse "$1" "'service'" 'balancers[0].name=web'
 refuse "$1" 'balancers[web].network' 'balancers[0].name=web,balancers[0].service=default/web,balancers[0].interface=net1'
 refuse "$1" /agent/acceptFrom/0 'agent.acceptFrom={everybody}'
 
+# The chart has the CRDs, so that an upgrade changes them, and Helm never deletes one.
+"$1" template fairlead deploy/helm/fairlead --kube-version 1.30 --show-only templates/crds.yaml >"$made/crds"
+for crd in deploy/crds/*.yaml; do
+	name=$(sed -n 's/^  name: //p' "$crd")
+	grep -q "^  name: $name\$" "$made/crds" || { echo "the chart lacks the CRD $name" >&2 && exit 1; }
+done
+if [[ $(grep -c '^    helm.sh/resource-policy: keep$' "$made/crds") != $(grep -c '^kind: CustomResourceDefinition$' "$made/crds") ]]; then
+	echo "helm uninstall would delete CRDs of the chart, and with them all resources" >&2
+	exit 1
+fi
+rm "$made/crds"
+
 scripts/manifests.sh "$1" "$made"
 diff -r "$made" deploy/manifests || {
 	echo "deploy/manifests does not match the chart; run: make manifests" >&2

@@ -37,7 +37,7 @@ func (f *Frontend) before(o *Frontend) (order int, rule claimRule) {
 		if f.State == NotAdvertised {
 			return math.MaxInt
 		}
-		return int(f.kind)
+		return int(f.Kind)
 	}
 	a, b := f.Service, o.Service
 	for rule, order := range []int{
@@ -135,7 +135,7 @@ func (p *Plan) refuseOverlaps(in Input) {
 func (f *Frontend) lose(owner *Frontend, fix string) {
 	_, rule := owner.before(f)
 	why := map[claimRule]string{
-		byKind:       fmt.Sprintf("as its %s, which takes precedence over a %s", owner.kind, f.kind),
+		byKind:       fmt.Sprintf("as its %s, which takes precedence over a %s", owner.Kind, f.Kind),
 		byIncumbency: "and was programmed first",
 		byDate:       "and has a creationTimestamp, which this one has not",
 		byAge:        "and is older",

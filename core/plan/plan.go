@@ -98,7 +98,9 @@ type Frontend struct {
 	Service  *service.Service
 	Key      service.Key
 	PortName string
-	State    State
+	// Kind says where the Service has the VIP from.
+	Kind  service.AddressKind
+	State State
 	// Reason explains why the state is not Active.
 	Reason string
 	// Backends lists all backends of the Service with their health. Those in use are in
@@ -110,7 +112,6 @@ type Frontend struct {
 	// those that are on this node.
 	healthy int
 	local   []netip.Addr
-	kind    service.AddressKind
 	// incumbent means that the Key was programmed for this Service before.
 	incumbent bool
 }
@@ -255,7 +256,7 @@ func (p *Plan) collectTargets() {
 
 // decide returns the decision on one frontend, without regard to conflicts.
 func decide(in Input, drains quarantines, s *service.Service, t targets, sf *service.Frontend) Frontend {
-	f := Frontend{Service: s, Key: sf.Key, PortName: sf.PortName, kind: sf.Kind, Backends: make([]Backend, len(sf.Backends))}
+	f := Frontend{Service: s, Key: sf.Key, PortName: sf.PortName, Kind: sf.Kind, Backends: make([]Backend, len(sf.Backends))}
 	backends := drains.drain(&f, sf.Backends)
 	known := true
 	for i, b := range backends {

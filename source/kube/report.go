@@ -6,13 +6,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/internal/shorten"
+	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/crd"
 )
 
 // Report is the state of a BGPPeer or an Advertisement on this node.
@@ -26,11 +31,20 @@ type Report struct {
 // Reported identifies the object of a Report.
 type Reported struct{ Kind, Name string }
 
-// reporter writes this node's entries in the status of objects. It is used by one goroutine.
+// reporter writes this node's entries in the status of objects, and its NodeReport. It is used by one goroutine.
 type reporter struct {
 	written map[Reported]Report
 	failed  string // last logged
+
+	// services is the last NodeReport that was written, at a time; nil before the first one.
+	services       *v1alpha1.NodeReportStatus
+	servicesAt     time.Time
+	servicesFailed string // last logged
 }
+
+// reportAgain is when a NodeReport is written although nothing has changed, in case that
+// somebody deleted it. That costs the API server no write.
+const reportAgain = 10 * time.Minute
 
 // Report makes the entries of this node those that are given. Entries that have not changed
 // are not written. Failures are logged; the next call retries.
@@ -101,4 +115,51 @@ func (s *Source) writeEntries(ctx context.Context, o Reported, entries []v1alpha
 		return nil // it has been deleted, or its resource has no status yet
 	}
 	return err
+}
+
+// ReportServices writes the NodeReport of this node if it has changed. Failures are logged;
+// the next call retries.
+func (s *Source) ReportServices(ctx context.Context, all []source.Outcome) {
+	now := crd.ReportOf(all)
+	r := &s.reporter
+	if r.services != nil && reflect.DeepEqual(*r.services, now) && time.Since(r.servicesAt) < reportAgain {
+		return
+	}
+	metadata := map[string]any{"name": s.config.Node}
+	if n, ok := s.Node(); ok && n.uid != "" { // with the Node, the cluster deletes its report
+		metadata["ownerReferences"] = []metav1.OwnerReference{{APIVersion: corev1.SchemeGroupVersion.String(), Kind: kindNode, Name: n.Name, UID: n.uid}}
+	}
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "NodeReport", "metadata": metadata, "status": now,
+	})
+	if err == nil {
+		force := true
+		err = s.client.own.Patch(types.ApplyPatchType).Resource("nodereports").Name(s.config.Node).
+			VersionedParams(&metav1.PatchOptions{FieldManager: component, Force: &force}, metav1.ParameterCodec).Body(body).Do(ctx).Error()
+	}
+	s.reportedServices(ctx, &now, err)
+}
+
+// RemoveServices deletes the NodeReport of this node: its load balancer stops.
+func (s *Source) RemoveServices(ctx context.Context) {
+	if s.reporter.services == nil {
+		return
+	}
+	err := s.client.own.Delete().Resource("nodereports").Name(s.config.Node).Do(ctx).Error()
+	s.reportedServices(ctx, nil, err)
+}
+
+func (s *Source) reportedServices(ctx context.Context, now *v1alpha1.NodeReportStatus, err error) {
+	r, failed := &s.reporter, ""
+	switch {
+	case err == nil:
+		r.services, r.servicesAt = now, time.Now()
+	case apierrors.IsNotFound(err): // the resource, or the report
+	default:
+		failed = err.Error()
+	}
+	if failed != "" && failed != r.servicesFailed && ctx.Err() == nil {
+		s.config.Log.Warn("failed to report the state of Services to the API server, will retry", "error", failed)
+	}
+	r.servicesFailed = failed
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Admission is what a ValidatingAdmissionPolicy checks of the annotations of a Service, so
-// that the API server rejects a mistake when it is applied.
+// Admission is what a ValidatingAdmissionPolicy checks of the annotations of a Service or
+// EndpointSlice that have changed, so that the API server rejects a mistake when it is
+// applied.
 type Admission struct {
 	Variables   []AdmissionVariable `json:"variables"`
 	Validations []AdmissionRule     `json:"validations"`
@@ -35,6 +36,10 @@ const (
 	// celPerAddr is for values like 172.16.1.2=3.
 	celPerAddr = `v.split(',').all(p, p.matches(r'^[^=]+=\s*[0-9]+\s*$') && isIP(p.split('=')[0].trim()))`
 )
+
+// celTimes is for values like 172.16.1.2=2026-01-02T15:04:05Z. It is cheap: an EndpointSlice
+// can have 1,000, and an API server limits the cost of an expression.
+const celTimes = `v.split(',').all(p, p.matches(r'^[^=]+=\s*[0-9]+-[-0-9T:.,Z+/]+\s*$') && isIP(p.split('=')[0].trim()))`
 
 // celPool matches the names of AddressPools.
 const celPool = `v.split(',').all(p, p.trim().matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$'))`
@@ -69,6 +74,7 @@ var admissible = map[string]struct{ valid, want string }{
 	AnnotationPortRanges:                    {`v.trim() == 'all' || v.split(',').all(p, p.matches(r'^\s*([^=]*=)?\s*[0-9]+-[0-9]+\s*$'))`, "a list of port ranges; want one like rtp=10000-19999, or all"},
 	AnnotationDenySourceRanges:              {celPrefixes, "a list of prefixes; want one like 192.0.2.0/24"},
 	AnnotationRateLimits:                    {`v.split(',').all(p, p.matches(r'^\s*(` + strings.Join(service.LimitNames, "|") + `)\s*=\s*[0-9]+\s*$'))`, "a list of rate limits; want one like client-cps=50,pps=100000"},
+	AnnotationBackendTimestamps:             {celTimes, "a list of times; want one like 172.16.1.2=2026-01-02T15:04:05Z"},
 	AnnotationSYNProtection:                 oneOf(append(slices.Clone(service.SYNProtections), "")),
 }
 
@@ -82,12 +88,17 @@ func oneOf[T ~string](values []T) struct{ valid, want string } {
 	}
 }
 
-// AdmissionPolicy returns a rule for unknown annotations, and one for each annotation.
-func AdmissionPolicy() Admission {
-	known := Annotations()
+// AdmissionPolicy returns a rule for unknown annotations of Services, and one for each
+// annotation. SliceAdmissionPolicy is that of EndpointSlices.
+func AdmissionPolicy() Admission      { return admissionOf(Annotations()) }
+func SliceAdmissionPolicy() Admission { return admissionOf(sliceAnnotations) }
+
+func admissionOf(known []string) Admission {
 	p := Admission{[]AdmissionVariable{
 		{"annotations", "object.metadata.?annotations.orValue({})"},
-		{"unknown", fmt.Sprintf("variables.annotations.filter(k, k.startsWith('%s') && !(k in ['%s']))", AnnotationPrefix, strings.Join(known, "', '"))},
+		{"before", "oldObject == null ? {} : oldObject.metadata.?annotations.orValue({})"},
+		{"changed", "variables.annotations.filter(k, variables.before[?k] != variables.annotations[?k])"},
+		{"unknown", fmt.Sprintf("variables.changed.filter(k, k.startsWith('%s') && !(k in ['%s']))", AnnotationPrefix, strings.Join(known, "', '"))},
 	}, []AdmissionRule{{
 		"variables.unknown.size() == 0",
 		"'metadata.annotations[' + variables.unknown[0] + ']: unknown annotation; Fairlead has " + strings.Join(known, ", ") + "'",
@@ -98,7 +109,7 @@ func AdmissionPolicy() Admission {
 			continue
 		}
 		p.Validations = append(p.Validations, AdmissionRule{
-			fmt.Sprintf("variables.annotations[?'%s'].optMap(v, %s).orValue(true)", name, a.valid),
+			fmt.Sprintf("!('%[1]s' in variables.changed) || variables.annotations[?'%[1]s'].optMap(v, %[2]s).orValue(true)", name, a.valid),
 			fmt.Sprintf("'metadata.annotations[%[1]s]: \"' + variables.annotations['%[1]s'] + '\" is not %[2]s'", name, a.want),
 		})
 	}

@@ -23,6 +23,13 @@ const LoadBalancerClass = AnnotationPrefix + "fairlead"
 // it has the requested addresses, and why not.
 const ConditionAssigned = AnnotationPrefix + "AddressAssigned"
 
+// ConditionProgrammed and ConditionAdvertised are the conditions in which the controller
+// reports on how many load balancers a Service is programmed and advertised.
+const (
+	ConditionProgrammed = AnnotationPrefix + "Programmed"
+	ConditionAdvertised = AnnotationPrefix + "Advertised"
+)
+
 // listener is a Kubernetes Service without its backends.
 type listener struct {
 	// ours means that Fairlead serves it; otherwise nothing else is set.

@@ -135,8 +135,11 @@ func serviceLabel(labels map[string]string) string {
 	return "is missing; it names the Service that the endpoints belong to"
 }
 
+// sliceAnnotations are those of an EndpointSlice, sorted.
+var sliceAnnotations = []string{AnnotationBackendTimestamps, AnnotationWeights}
+
 func (s *slice) readAnnotations(o *discoveryv1.EndpointSlice) []Fault {
-	faults := unknownAnnotations(o.Annotations, []string{AnnotationBackendTimestamps, AnnotationWeights}, misplaced)
+	faults := unknownAnnotations(o.Annotations, sliceAnnotations, misplaced)
 	var err error
 	if v, ok := o.Annotations[AnnotationWeights]; ok {
 		if s.weights, err = parseWeights(v); err != nil {

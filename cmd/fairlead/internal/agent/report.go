@@ -13,19 +13,22 @@ import (
 )
 
 // reportPace is how often an agent writes what has changed to the status of BGPPeers and
-// Advertisements: the API server sends each write to all agents.
+// Advertisements, and to its NodeReport: the API server sends each write to all agents, or
+// to the controller.
 const reportPace = 10 * time.Second
 
-// report reports to the cluster until ctx ends, and then removes this node's entries.
+// report reports to the cluster until ctx ends, and then removes this node's entries and report.
 func (a *agent) report(ctx context.Context) {
 	for sleep.For(ctx, reportPace) {
 		if v := a.loop.View(); v.Loaded && (a.speaker == nil || a.peersKnown.Load()) {
 			a.cluster.Report(ctx, reports(a.peers(), v.Plan, v.Announced))
+			a.cluster.ReportServices(ctx, a.statusSource().Outcomes())
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	a.cluster.Report(ctx, nil)
+	a.cluster.RemoveServices(ctx)
 }
 
 func (a *agent) peers() []advertise.Peer {

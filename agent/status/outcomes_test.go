@@ -1,0 +1,98 @@
+package status
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/desired"
+	"github.com/fairlead/fairlead/core/health"
+	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/route"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/fake"
+	"github.com/fairlead/fairlead/reconciler"
+)
+
+func TestOutcomes(t *testing.T) {
+	a := scene(t)
+	view := *a.View()
+	a.View = func() *reconciler.View { return &view }
+	var got []string
+	for _, o := range a.Outcomes() {
+		got = append(got, fmt.Sprintf("%s %s %q %q", o.ID, o.Created.Format(time.TimeOnly), o.NotProgrammed, o.NotAdvertised))
+	}
+	want := []string{
+		`default/double 10:00:00 "Conflict" "Conflict"`,
+		`default/empty 10:00:00 "NoEndpoints" "NoEndpoints"`,
+		`default/late 10:00:00 "Pending" "Pending"`,
+		`default/odd 10:00:00 "Rejected" "Rejected"`,
+		`default/six 10:00:00 "" "NoNextHop"`,
+		`default/web 09:00:00 "" ""`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// away is an announcer without a session.
+type away struct{ peers }
+
+func (away) Peers() []advertise.Peer {
+	return []advertise.Peer{{Name: "tor-1", Address: "172.16.9.2", AS: 65021, State: "active"}}
+}
+
+// TestOutcomesDependOnPeers: without a session, nothing is advertised. Cluster IPs and
+// Services of dedicated load balancers are not reported.
+func TestOutcomesDependOnPeers(t *testing.T) {
+	a := outcomesOf(1, away{})
+	got := a.Outcomes()
+	if len(got) != 1 || got[0].NotProgrammed != "" || got[0].NotAdvertised != "NoSession" {
+		t.Errorf("%+v", got)
+	}
+	for _, change := range []func(*plan.Frontend){
+		func(f *plan.Frontend) { f.Kind = service.ClusterAddress },
+		func(f *plan.Frontend) { f.State = plan.DedicatedElsewhere },
+	} {
+		a := outcomesOf(1, peers{})
+		change(&a.View().Plan.Frontends[0])
+		if got := a.Outcomes(); len(got) != 0 {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
+// outcomesOf returns an agent with n Services that are programmed and advertised.
+func outcomesOf(n int, announcer advertise.Announcer) Agent {
+	var services []*service.Service
+	for i := range n {
+		vip := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+		services = append(services, named(fmt.Sprintf("s%06d", i), vip.String(), time.Hour, "172.16.1.1:80"))
+	}
+	p := plan.Build(plan.Input{
+		Services: services, Node: plan.Node{Name: "node1", NextHop4: netip.MustParseAddr("10.0.0.105")},
+		Health: func(health.Target) health.State { return health.Up },
+	})
+	view := &reconciler.View{Plan: p, Loaded: true, Held: map[service.Key]desired.Frontend{}, Announced: map[route.Route]time.Time{}}
+	for _, f := range p.Frontends {
+		view.Held[f.Key] = *f.Want
+	}
+	for _, r := range p.Routes {
+		view.Announced[r.Route] = eleven
+	}
+	return Agent{Announcer: announcer, DataPlane: fake.New(), View: func() *reconciler.View { return view }}
+}
+
+func BenchmarkOutcomes(b *testing.B) {
+	a := outcomesOf(10_000, peers{})
+	b.ReportAllocs()
+	for b.Loop() {
+		if n := len(a.Outcomes()); n != 10_000 {
+			b.Fatal(n)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/source"
+	sourcekube "github.com/fairlead/fairlead/source/kube"
+)
+
+// reported has the agents of two nodes report what they have done with a Service.
+func reported(t *testing.T, w *world) {
+	_, stop := w.control(t)
+	defer stop()
+	ctx := context.Background()
+	w.pool(t, "p", "{addresses: [10.1.1.0/24]}")
+	w.serve(t, "web")
+	w.want(t, "web", "10.1.1.0 True")
+	a, b := w.reporter(t, "n1"), w.reporter(t, "n2")
+	web := w.outcome(t, "web")
+	rejected := web
+	rejected.NotProgrammed, rejected.NotAdvertised = "Rejected", "Rejected"
+	a.ReportServices(ctx, []source.Outcome{web})
+	b.ReportServices(ctx, []source.Outcome{rejected})
+	w.wantReported(t, "web", "False SomeNodes: 1/2 nodes; n2: Rejected", "False SomeNodes: 1/2 nodes; n2: Rejected")
+	silent := web
+	silent.NotAdvertised = "ConditionsNotMet"
+	b.ReportServices(ctx, []source.Outcome{silent})
+	w.wantReported(t, "web", "True AllNodes: 2/2 nodes", "True AllNodes: 1/1 nodes")
+	a.ReportServices(ctx, []source.Outcome{silent})
+	w.wantReported(t, "web", "True AllNodes: 2/2 nodes", "False NotOnAnyNode: 0/2 nodes; n1: ConditionsNotMet; n2: ConditionsNotMet")
+	a.ReportServices(ctx, []source.Outcome{web})
+	b.ReportServices(ctx, []source.Outcome{web})
+	version := w.wantReported(t, "web", "True AllNodes: 2/2 nodes", "True AllNodes: 2/2 nodes")
+	b.RemoveServices(ctx) // it restarts
+	time.Sleep(time.Second)
+	w.reporter(t, "n2").ReportServices(ctx, []source.Outcome{web, {ID: service.ID{Namespace: "default", Name: "other"}}})
+	time.Sleep(4 * time.Second)
+	if now := w.wantReported(t, "web", "True", "True"); now != version {
+		t.Error("the restart of an agent changes the Service")
+	}
+	b.ReportServices(ctx, nil) // a changed one
+	w.wantReported(t, "web", "True AllNodes: 1/1 nodes", "True AllNodes: 1/1 nodes")
+	a.RemoveServices(ctx) // it stops
+	w.wantReported(t, "web", "Unknown NoNodeReports: no load balancer reports it", "Unknown NoNodeReports: no load balancer reports it")
+	a.ReportServices(ctx, []source.Outcome{web})
+	w.wantReported(t, "web", "True AllNodes: 1/1 nodes", "True AllNodes: 1/1 nodes")
+	w.must(t, w.core.CoreV1().Nodes().Delete(ctx, "n1", metav1.DeleteOptions{})) // its agent cannot remove its report
+	w.wantReported(t, "web", "Unknown", "Unknown")
+	w.change(t, "web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP })
+	w.wantReported(t, "web", "", "")
+	w.must(t, w.any.Resource(resources["NodeReport"]).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+}
+
+// reporter returns the Source of a node's agent. The Node exists until the test ends.
+func (w *world) reporter(t *testing.T, node string) *sourcekube.Source {
+	t.Helper()
+	ctx := context.Background()
+	if _, err := w.core.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{}); err == nil {
+		t.Cleanup(func() { _ = w.core.CoreV1().Nodes().Delete(ctx, node, metav1.DeleteOptions{}) })
+	}
+	kubeconfig, err := w.cluster.KubeconfigFor(agentUser)
+	w.must(t, err)
+	s, err := sourcekube.New(sourcekube.Config{Kubeconfig: kubeconfig, Node: node, Log: slog.Default()})
+	w.must(t, err)
+	return s
+}
+
+// outcome returns the report of a Service that is programmed and advertised.
+func (w *world) outcome(t *testing.T, name string) source.Outcome {
+	t.Helper()
+	s, err := w.core.CoreV1().Services("default").Get(context.Background(), name, metav1.GetOptions{})
+	w.must(t, err)
+	return source.Outcome{ID: service.ID{Namespace: "default", Name: name}, Created: s.CreationTimestamp.Time}
+}
+
+// wantReported waits until the conditions of a Service begin so, and returns its version.
+func (w *world) wantReported(t *testing.T, name, programmed, advertised string) (version string) {
+	t.Helper()
+	eventually(t, name, func() string {
+		s, err := w.core.CoreV1().Services("default").Get(context.Background(), name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		version = s.ResourceVersion
+		for of, want := range map[string]string{controller.ConditionProgrammed: programmed, controller.ConditionAdvertised: advertised} {
+			got := ""
+			if c := meta.FindStatusCondition(s.Status.Conditions, of); c != nil {
+				got = fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message)
+			}
+			if !strings.HasPrefix(got, want) || want == "" && got != "" {
+				return fmt.Sprintf("%s is %q, want %q", of, got, want)
+			}
+		}
+		return ""
+	})
+	return version
+}

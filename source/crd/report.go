@@ -1,0 +1,69 @@
+package crd
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/source"
+)
+
+// Fingerprint is the part of a hash by which a NodeReport refers to a Service. With their
+// names, a report of many Services would exceed what etcd stores in one object.
+type Fingerprint [6]byte
+
+// FingerprintOf returns the fingerprint of a Service that was created at a time.
+func FingerprintOf(id service.ID, created time.Time) (f Fingerprint) {
+	text := binary.BigEndian.AppendUint64([]byte(id.String()), uint64(created.Unix()))
+	sum := sha256.Sum256(text)
+	copy(f[:], sum[:])
+	return f
+}
+
+// ReportOf returns the status of a NodeReport.
+func ReportOf(all []source.Outcome) v1alpha1.NodeReportStatus {
+	type outcome struct{ notProgrammed, notAdvertised string }
+	groups := map[outcome][]Fingerprint{}
+	s := v1alpha1.NodeReportStatus{Services: int32(len(all))}
+	for _, o := range all {
+		of := outcome{o.NotProgrammed, o.NotAdvertised}
+		groups[of] = append(groups[of], FingerprintOf(o.ID, o.Created))
+		if o.NotProgrammed == "" {
+			s.Programmed++
+		}
+		if o.NotAdvertised == "" {
+			s.Advertised++
+		}
+	}
+	for of, services := range groups {
+		slices.SortFunc(services, func(a, b Fingerprint) int { return bytes.Compare(a[:], b[:]) })
+		entry := v1alpha1.Outcome{NotProgrammed: of.notProgrammed, NotAdvertised: of.notAdvertised}
+		for _, f := range services {
+			entry.Services = append(entry.Services, f[:]...)
+		}
+		s.Outcomes = append(s.Outcomes, entry)
+	}
+	slices.SortFunc(s.Outcomes, func(a, b v1alpha1.Outcome) int {
+		return cmp.Or(cmp.Compare(a.NotProgrammed, b.NotProgrammed), cmp.Compare(a.NotAdvertised, b.NotAdvertised))
+	})
+	return s
+}
+
+// OutcomeOf returns what a NodeReport says of a Service, or nil.
+func OutcomeOf(s *v1alpha1.NodeReportStatus, f Fingerprint) *v1alpha1.Outcome {
+	for i := range s.Outcomes {
+		in := s.Outcomes[i].Services
+		n := len(in) / len(f)
+		hash := func(j int) []byte { return in[j*len(f) : (j+1)*len(f)] }
+		if j := sort.Search(n, func(j int) bool { return bytes.Compare(hash(j), f[:]) >= 0 }); j < n && bytes.Equal(hash(j), f[:]) {
+			return &s.Outcomes[i]
+		}
+	}
+	return nil
+}

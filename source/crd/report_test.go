@@ -1,0 +1,58 @@
+package crd
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/source"
+)
+
+// TestReport writes a report of 10,000 Services, of which some differ, and reads it.
+func TestReport(t *testing.T) {
+	created := time.Unix(1_800_000_000, 0)
+	var all []source.Outcome
+	for i := range 10_000 {
+		o := source.Outcome{ID: service.ID{Namespace: "default", Name: fmt.Sprintf("service-%d", i)}, Created: created}
+		switch {
+		case i%100 == 0:
+			o.NotProgrammed, o.NotAdvertised = "Rejected", "Rejected"
+		case i%10 == 0:
+			o.NotAdvertised = "ConditionsNotMet"
+		}
+		all = append(all, o)
+	}
+	report := ReportOf(all)
+	if report.Services != 10_000 || report.Programmed != 9900 || report.Advertised != 9000 || len(report.Outcomes) != 3 {
+		t.Errorf("%d Services, %d programmed, %d advertised, %d outcomes", report.Services, report.Programmed, report.Advertised, len(report.Outcomes))
+	}
+	for _, want := range all {
+		got := OutcomeOf(&report, FingerprintOf(want.ID, want.Created))
+		if got == nil || got.NotProgrammed != want.NotProgrammed || got.NotAdvertised != want.NotAdvertised {
+			t.Fatalf("%s: %+v", want.ID, got)
+		}
+	}
+	if got := OutcomeOf(&report, FingerprintOf(all[0].ID, created.Add(time.Second))); got != nil {
+		t.Errorf("a Service that was created again has an outcome: %+v", got)
+	}
+	text, err := json.Marshal(report)
+	if err != nil || len(text) > 85_000 {
+		t.Errorf("10,000 Services take %d bytes: %v", len(text), err)
+	}
+}
+
+// TestReportWithStrayBytes: what an agent did not write so is not read beyond its end.
+func TestReportWithStrayBytes(t *testing.T) {
+	o := source.Outcome{ID: service.ID{Namespace: "default", Name: "web"}, Created: time.Unix(0, 0)}
+	report := ReportOf([]source.Outcome{o})
+	report.Outcomes[0].Services = append(report.Outcomes[0].Services, 1, 2)
+	if OutcomeOf(&report, FingerprintOf(o.ID, o.Created)) == nil {
+		t.Error("not found")
+	}
+	report.Outcomes[0].Services = report.Outcomes[0].Services[:5]
+	if OutcomeOf(&report, FingerprintOf(o.ID, o.Created)) != nil {
+		t.Error("found in a part")
+	}
+}
