@@ -32,6 +32,7 @@ func (e *experiment) batching(ctx context.Context, c *controlPlane) error {
 							names = append(names, name)
 						}
 						requests[name], seconds[name] = append(requests[name], counts[kind]), append(seconds[name], took[kind])
+						e.logf("%s: %g requests, %.1f s", name, counts[kind], took[kind])
 					}
 				}
 			}

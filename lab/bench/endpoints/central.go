@@ -29,6 +29,7 @@ import (
 func (e *experiment) central(ctx context.Context, c *controlPlane) error {
 	e.Note("each client is Fairlead's own source for the service proxy, with credentials of its own, and reads %d Services with 10 endpoints each, written to etcd directly", e.Known)
 	for _, n := range e.Nodes {
+		e.logf("%s", clientsName(n))
 		if err := e.clients(ctx, c, n); err != nil {
 			return fmt.Errorf("%d clients: %w", n, err)
 		}

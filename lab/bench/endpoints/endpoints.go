@@ -101,5 +101,6 @@ func (e *experiment) record(name, unit string, values ...float64) {
 	r := bench.Plain(name, unit, values...)
 	r.Raw = nil
 	e.Rows = append(e.Rows, r)
-	fmt.Fprintf(e.Progress, "%s: %.4g %s\n", name, r.Measured, unit)
 }
+
+func (e *experiment) logf(format string, args ...any) { fmt.Fprintf(e.Progress, format+"\n", args...) }

@@ -64,6 +64,7 @@ endpoints: [{addresses: [%[4]s], conditions: {ready: true}}]
 // hop measures requests through the node's own proxy and through a central load balancer,
 // in alternation.
 func (e *experiment) hop(ctx context.Context) (err error) {
+	e.logf("requests with and without the additional hop")
 	remove, err := local()
 	if err != nil {
 		return err

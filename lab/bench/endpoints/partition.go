@@ -21,7 +21,8 @@ func (e *experiment) partition(ctx context.Context, c *controlPlane) (err error)
 	defer func() { err = errors.Join(err, m.Stop()) }()
 	for _, n := range e.Sizes {
 		quantities := map[string][]float64{}
-		for range e.Rounds {
+		for round := range e.Rounds {
+			e.logf("%d pods of one Service, round %d of %d", n, round+1, e.Rounds)
 			if err := e.partitionOf(ctx, c, n, quantities); err != nil {
 				return fmt.Errorf("%d endpoints: %w", n, err)
 			}

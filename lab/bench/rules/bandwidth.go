@@ -21,37 +21,34 @@ const (
 	message = 64 << 10
 	// streamed, connected and single are the numbers of messages, connections and packets
 	// of one sample.
-	streamed, connected, packets = 50, 10, 40
+	streamed, connected, packets = 50, 5, 20
 	// packet is the number of bytes of a single packet.
 	packet = 1000
 	// answerLimit is the time limit of one exchange.
 	answerLimit = 10 * time.Second
 )
 
-// loads contains what is sent to a Service.
+// loads contains what is sent to a Service, and how long it takes.
 var loads = []struct {
-	name string
-	send func(netip.Addr) (bytes int, err error)
+	name  string
+	bytes int
+	send  func(netip.Addr) (took time.Duration, err error)
 }{
-	{"one connection", func(to netip.Addr) (int, error) { return transfer(to, streamed) }},
-	{"short connections", func(to netip.Addr) (sent int, err error) {
-		for range connected {
-			n, err := transfer(to, 1)
-			if sent += n; err != nil {
-				return sent, err
+	{"one connection", streamed * message, func(to netip.Addr) (time.Duration, error) { return transfer(to, streamed) }},
+	{"short connections", connected * message, repeat(connected, func(to netip.Addr) error { _, err := transfer(to, 1); return err })},
+	{"single packets", packets * packet, repeat(packets, exchange)},
+}
+
+func repeat(times int, do func(netip.Addr) error) func(netip.Addr) (time.Duration, error) {
+	return func(to netip.Addr) (time.Duration, error) {
+		began := time.Now()
+		for range times {
+			if err := do(to); err != nil {
+				return 0, err
 			}
 		}
-		return sent, nil
-	}},
-	{"single packets", func(to netip.Addr) (sent int, err error) {
-		for range packets {
-			if err := exchange(to); err != nil {
-				return sent, err
-			}
-			sent += packet
-		}
-		return sent, nil
-	}},
+		return time.Since(began), nil
+	}
 }
 
 // bandwidths measures Services in alternation.
@@ -63,12 +60,11 @@ func (o Options) bandwidths(positions []position, row func(text, unit string, va
 		rates := map[string][]float64{}
 		for range o.Transfers {
 			for _, at := range positions {
-				began := time.Now()
-				n, err := l.send(kube.ServiceAddr(at.i))
+				took, err := l.send(kube.ServiceAddr(at.i))
 				if err != nil {
 					return fmt.Errorf("%s to the %s: %w", l.name, at.name, err)
 				}
-				rates[at.name] = append(rates[at.name], float64(n)/1e6/time.Since(began).Seconds())
+				rates[at.name] = append(rates[at.name], float64(l.bytes)/1e6/took.Seconds())
 			}
 		}
 		for _, at := range positions {
@@ -78,28 +74,28 @@ func (o Options) bandwidths(positions []position, row func(text, unit string, va
 	return nil
 }
 
-// transfer sends messages over a new connection, and returns when the server has read all
-// of them and has closed it.
-func transfer(to netip.Addr, messages int) (sent int, err error) {
+// transfer sends messages over a new connection, and returns how long it takes, from the
+// established connection on, until the server has read all of them and has closed it.
+func transfer(to netip.Addr, messages int) (took time.Duration, err error) {
 	c, err := net.DialTimeout("tcp4", netip.AddrPortFrom(to, testbed.ServicePort).String(), answerLimit)
 	if err != nil {
 		return 0, err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(answerLimit)); err != nil {
+	began := time.Now()
+	if err := c.SetDeadline(began.Add(answerLimit)); err != nil {
 		return 0, err
 	}
 	for b := make([]byte, message); messages > 0; messages-- {
-		n, err := c.Write(b)
-		if sent += n; err != nil {
-			return sent, err
+		if _, err := c.Write(b); err != nil {
+			return 0, err
 		}
 	}
 	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
-		return sent, err
+		return 0, err
 	}
 	_, err = io.Copy(io.Discard, c)
-	return sent, err
+	return time.Since(began), err
 }
 
 // exchange sends a packet from a new socket, and waits for the answer.
