@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/fake"
+	"github.com/fairlead/fairlead/internal/heartbeat"
 	"github.com/fairlead/fairlead/source"
 )
 
@@ -567,5 +568,32 @@ func TestCanonicalIsEnough(t *testing.T) {
 		w.serve(&other)
 		w.expect("upsert 10.1.1.1 2")
 		w.stop()
+	})
+}
+
+// TestStuck has a call that does not return: the loop is stuck after some minutes, but not
+// while it has nothing to do.
+func TestStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var rounds heartbeat.Rounds
+		w := newWorld(t, fake.New(), func(_ *world, c *Config) { c.Rounds = &rounds })
+		defer func() { w.stop() }()
+		w.serve(web(1, 1))
+		time.Sleep(time.Hour)
+		if err := rounds.Stuck(); err != nil {
+			t.Errorf("without work: %v", err)
+		}
+		release := make(chan struct{})
+		w.setFail(func() bool { <-release; return false })
+		w.serve(web(1, 1), web(2, 1))
+		time.Sleep(heartbeat.DefaultLimit)
+		if err := rounds.Stuck(); err == nil || err.Error() != "load balancing: no progress for 5m0s" {
+			t.Errorf("blocked: %v", err)
+		}
+		close(release)
+		synctest.Wait()
+		if err := rounds.Stuck(); err != nil {
+			t.Errorf("after that: %v", err)
+		}
 	})
 }
