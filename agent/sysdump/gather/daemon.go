@@ -43,6 +43,9 @@ type daemon struct {
 // folder returns the daemon's folder in the archive.
 func (d *daemon) folder() string { return safe(strings.TrimSuffix(filepath.Base(d.Socket), ".sock")) }
 
+// maxAnswer limits an answer in bytes; a variable for tests.
+var maxAnswer int = limit.Item
+
 // maxExplained limits how many Services are explained.
 const maxExplained = 200
 
@@ -90,10 +93,12 @@ func (d *daemon) ask(ctx context.Context, name, path string, params url.Values) 
 		return // its role has no such thing
 	}
 	defer body.Close()
-	text, err := io.ReadAll(io.LimitReader(body, limit.Item))
+	text, err := io.ReadAll(io.LimitReader(body, int64(maxAnswer)+1))
+	if err == nil && len(text) > maxAnswer {
+		text, err = text[:maxAnswer], fmt.Errorf("only the first %d MiB are here", maxAnswer>>20)
+	}
 	if err != nil {
 		d.missed[name] = err
-		return
 	}
 	d.texts[name] = text
 }
