@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/agent/api"
 	"github.com/fairlead/fairlead/agent/explain"
 	"github.com/fairlead/fairlead/agent/journal"
 	"github.com/fairlead/fairlead/agent/selection"
@@ -61,8 +62,8 @@ func (d *daemon) collect(ctx context.Context, o Options) {
 	if r, err := status.FetchReady(ctx, d.Socket); err == nil {
 		d.keep("ready.json", r)
 	}
-	d.ask(ctx, "drops.json", "/v1/drops", nil)
-	d.ask(ctx, "flows.jsonl", "/v1/flows", url.Values{"limit": {"1000"}})
+	d.ask(ctx, "drops.json", api.DropsPath, nil)
+	d.ask(ctx, "flows.jsonl", api.FlowsPath, url.Values{"limit": {"1000"}})
 	d.ask(ctx, "events.jsonl", journal.Path, journal.Params(event.Query{}, false))
 	for dec := json.NewDecoder(bytes.NewReader(d.texts["events.jsonl"])); ; {
 		var e event.Event

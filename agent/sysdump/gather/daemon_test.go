@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/agent/api"
 	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/sysdump"
 )
@@ -23,7 +24,7 @@ func TestAskLimit(t *testing.T) {
 	}
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := 1 << 20
-		if r.URL.Path == "/v1/flows" {
+		if r.URL.Path == api.FlowsPath {
 			n++
 		}
 		_, _ = io.WriteString(w, strings.Repeat("x", n))
@@ -31,8 +32,8 @@ func TestAskLimit(t *testing.T) {
 	go func() { _ = srv.Serve(l) }()
 	defer srv.Close()
 	d := &daemon{Daemon: sysdump.Daemon{Socket: path}, texts: map[string][]byte{}, missed: map[string]error{}}
-	d.ask(context.Background(), "drops.json", "/v1/drops", nil)
-	d.ask(context.Background(), "flows.jsonl", "/v1/flows", nil)
+	d.ask(context.Background(), "drops.json", api.DropsPath, nil)
+	d.ask(context.Background(), "flows.jsonl", api.FlowsPath, nil)
 	if len(d.texts["drops.json"]) != 1<<20 || len(d.texts["flows.jsonl"]) != 1<<20 {
 		t.Errorf("%d and %d bytes", len(d.texts["drops.json"]), len(d.texts["flows.jsonl"]))
 	}
