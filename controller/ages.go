@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/source/object"
@@ -36,7 +35,7 @@ type ages struct {
 	slices cache.SharedIndexInformer
 	// looks has Services whose slices have changed, writes those with slices whose
 	// annotation is outdated.
-	looks, writes workqueue.TypedRateLimitingInterface[service.ID]
+	looks, writes serviceQueue
 	limit         flowcontrol.RateLimiter
 
 	mu    sync.Mutex
@@ -108,9 +107,9 @@ func (t *term) keepAges(ctx context.Context) {
 		}
 		a.Log.Info("backend timestamps read", "slices", len(a.slices.GetStore().ListKeys()))
 		a.listen()
-		running.Go(func() { drainQueue(ctx, a.looks, a.look) })
+		running.Go(func() { a.drainQueue(ctx, "backend timestamps", a.looks, a.look) })
 		for range workers {
-			running.Go(func() { drainQueue(ctx, a.writes, a.write) })
+			running.Go(func() { a.drainQueue(ctx, "backend timestamps", a.writes, a.write) })
 		}
 	}
 	<-ctx.Done()

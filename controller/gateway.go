@@ -154,7 +154,9 @@ func (t *term) keepGateways(ctx context.Context) {
 		case <-g.changed:
 		}
 		pause := retryPause
-		if !t.judgeGateways(ctx) {
+		end := t.rounds.Begin("gateways")
+		done := t.judgeGateways(ctx)
+		if end(); !done {
 			pause = patience[0]
 			wake.Up(g.changed)
 		}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise/cloud"
 	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/internal/heartbeat"
 	"github.com/fairlead/fairlead/internal/kubeclient"
 	"github.com/fairlead/fairlead/source/gateway"
 )
@@ -72,6 +73,7 @@ type Controller struct {
 	events *kubeclient.Recorder
 
 	requests requests
+	rounds   heartbeat.Rounds
 	// leads means that this controller holds the Lease, term is its state once all has been
 	// read. unasked is why the Lease could not be read or written last; nil before the first
 	// attempt.
@@ -124,3 +126,6 @@ func (k *Controller) Run(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Stuck returns why the controller must be restarted, or nil.
+func (k *Controller) Stuck() error { return k.rounds.Stuck() }

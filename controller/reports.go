@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/core/service"
@@ -45,9 +44,6 @@ const (
 	settleReports = 3
 	keepReports   = 12
 )
-
-// serviceQueue has Services.
-type serviceQueue = workqueue.TypedRateLimitingInterface[service.ID]
 
 // reports are the NodeReports of the cluster.
 type reports struct {
@@ -83,7 +79,7 @@ func (t *term) followReports(ctx context.Context) {
 	}
 	t.listenReports(r, queue)
 	running.Go(func() {
-		drainQueue(ctx, queue, func(ctx context.Context, id service.ID) bool { return t.judgeReported(ctx, queue, limit, id) })
+		t.drainQueue(ctx, "conditions", queue, func(ctx context.Context, id service.ID) bool { return t.judgeReported(ctx, queue, limit, id) })
 	})
 	for {
 		t.gatherReports(r)

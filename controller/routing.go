@@ -86,7 +86,7 @@ func (t *term) keepRoutingKind(ctx context.Context, k routingKind) {
 	defer running.Wait()
 	running.Go(func() { informer.RunWithContext(ctx) })
 	running.Go(func() {
-		drainQueue(ctx, queue, func(ctx context.Context, id service.ID) bool {
+		t.drainQueue(ctx, k.resource, queue, func(ctx context.Context, id service.ID) bool {
 			o, exists, _ := informer.GetStore().GetByKey(id.Name)
 			return !exists || t.judgeRouting(ctx, k, o)
 		})

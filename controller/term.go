@@ -39,9 +39,9 @@ type term struct {
 	end                         func()
 	services, namespaces, pools cache.SharedIndexInformer
 	nodes                       cache.SharedIndexInformer
-	queue                       workqueue.TypedRateLimitingInterface[service.ID]
-	stamps                      workqueue.TypedRateLimitingInterface[service.ID] // see ages.writes
-	gateways                    *gatewayTerm                                     // nil without the Gateway API
+	queue                       serviceQueue
+	stamps                      serviceQueue // see ages.writes
+	gateways                    *gatewayTerm // nil without the Gateway API
 	// poolsChanged (pools or nodes), used and freed have capacity for one element: a
 	// notification that something must be done.
 	poolsChanged, used, freed chan struct{}
@@ -95,7 +95,7 @@ func (k *Controller) lead(ctx context.Context, leading func() error) {
 	defer k.term.Store(nil)
 	t.listen()
 	for range workers {
-		running.Go(func() { drainQueue(ctx, t.queue, t.reconcile) })
+		running.Go(func() { t.drainQueue(ctx, "addresses", t.queue, t.reconcile) })
 	}
 	running.Go(func() { t.follow(ctx) })
 	running.Go(func() { t.countUse(ctx) })
@@ -273,24 +273,29 @@ func (t *term) retryWaiting() {
 	}
 }
 
-func newQueue() workqueue.TypedRateLimitingInterface[service.ID] {
+// serviceQueue has Services.
+type serviceQueue = workqueue.TypedRateLimitingInterface[service.ID]
+
+func newQueue() serviceQueue {
 	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[service.ID](20*time.Millisecond, 30*time.Second))
 }
 
 // drainQueue processes the Services of a queue until it is shut down, and retries later if
 // do returns false.
-func drainQueue(ctx context.Context, queue workqueue.TypedRateLimitingInterface[service.ID], do func(context.Context, service.ID) bool) {
+func (t *term) drainQueue(ctx context.Context, name string, queue serviceQueue, do func(context.Context, service.ID) bool) {
 	for {
 		id, over := queue.Get()
 		if over {
 			return
 		}
+		end := t.rounds.Begin(name)
 		if ctx.Err() == nil && !do(ctx, id) {
 			queue.AddRateLimited(id)
 		} else {
 			queue.Forget(id)
 		}
 		queue.Done(id)
+		end()
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/internal/heartbeat"
 	"github.com/fairlead/fairlead/internal/histogram"
 	"github.com/fairlead/fairlead/internal/keyed"
 	"github.com/fairlead/fairlead/internal/wake"
@@ -95,6 +96,8 @@ type Config struct {
 	// Resync is the interval of a full comparison with the actual state of the data
 	// plane.
 	Resync time.Duration
+	// Rounds notices if a pass is stuck; nil for none.
+	Rounds *heartbeat.Rounds
 	Log    *slog.Logger
 }
 
@@ -253,7 +256,9 @@ func (l *Loop) loop(ctx context.Context, ended <-chan error) error {
 			continue // change nothing before the source has loaded
 		}
 		began := time.Now()
+		end := l.Rounds.Begin("load balancing")
 		again.Reset(l.pass())
+		end()
 		l.durations.Observe(time.Since(began))
 		if len(l.withdrawing) > 0 {
 			confirm.Reset(confirmPace)

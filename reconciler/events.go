@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/core/plan"
@@ -99,8 +100,12 @@ func (l *Loop) recordQuarantines(before, now *plan.Plan) {
 	}
 	was, is := before.Quarantines, now.Quarantines
 	record := func(of event.Type, in, notIn map[service.Quarantine][]string, cause string) {
+		others := map[service.Quarantine]bool{}
+		for q := range notIn {
+			others[order(q)] = true
+		}
 		for _, q := range slices.SortedFunc(maps.Keys(in), func(a, b service.Quarantine) int { return strings.Compare(a.Name, b.Name) }) {
-			if notIn[q] == nil {
+			if !others[order(q)] {
 				object := event.Object{Kind: "Backend", Name: q.Addr.String()}
 				l.Events.Record(event.Event{Type: of, Object: object, Field: q.Where(), Cause: cause + q.Why(), Services: in[q]})
 			}
@@ -108,6 +113,12 @@ func (l *Loop) recordQuarantines(before, now *plan.Plan) {
 	}
 	record(event.BackendUndrained, was, is, "was ")
 	record(event.BackendDrained, is, was, "")
+}
+
+// order returns what an order drains, without the reason, which may be edited.
+func order(q service.Quarantine) service.Quarantine {
+	q.Reason, q.By, q.Since = "", "", time.Time{}
+	return q
 }
 
 // recordRejected records that the data plane does not support a frontend.

@@ -118,3 +118,6 @@ func (t *Table) err() error {
 	}
 	return nil
 }
+
+// Stuck returns why the process must be restarted, or nil: the kernel does not answer.
+func (t *Table) Stuck() error { return t.rounds.Stuck() }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/internal/heartbeat"
 	"github.com/fairlead/fairlead/internal/keyed"
 )
 
@@ -72,6 +73,7 @@ type Table struct {
 	handle *netlink.Handle
 	sock   *nl.SocketHandle
 	wake   chan struct{} // receives a value when a retry becomes due
+	rounds heartbeat.Rounds
 
 	mu      sync.Mutex
 	desired map[netip.Prefix]desiredRoute         // nil before the first Set
@@ -159,6 +161,7 @@ func (t *Table) Degraded() []features.Degraded {
 // like Faults, names them after everything else has been done; while Keep or Follow runs,
 // they are retried.
 func (t *Table) Set(routes []advertise.RouteSet) error {
+	defer t.rounds.Begin("routes")()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	desired := make([]desiredRoute, len(routes))
@@ -241,6 +244,7 @@ func (t *Table) try(changed []netip.Prefix) error {
 // Resync applies the last Set again: after link changes, when a retry is due, or
 // periodically.
 func (t *Table) Resync() error {
+	defer t.rounds.Begin("routes")()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.desired == nil {

@@ -112,6 +112,7 @@ func (t *Table) forget() {
 }
 
 func (t *Table) follow(b Shadow) error {
+	defer t.rounds.Begin("routes")()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	routes, hidden, err := t.plainRoutes(b)

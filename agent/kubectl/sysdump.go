@@ -3,6 +3,7 @@ package kubectl
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -34,11 +36,16 @@ var objects = map[string]string{
 	"nodes": "/api/v1/nodes", "pods": "/api/v1/namespaces/NS/pods", "events": "/api/v1/namespaces/NS/events", "daemonsets": "/apis/apps/v1/namespaces/NS/daemonsets",
 	"deployments": "/apis/apps/v1/namespaces/NS/deployments", "services": "/api/v1/services", "endpointslices": "/apis/discovery.k8s.io/v1/endpointslices",
 	"advertisements": "/apis/fairlead.io/v1alpha1/advertisements", "addresspools": "/apis/fairlead.io/v1alpha1/addresspools", "bgppeers": "/apis/fairlead.io/v1alpha1/bgppeers",
+	"quarantines": "/apis/fairlead.io/v1alpha1/quarantines", "nodereports": "/apis/fairlead.io/v1alpha1/nodereports",
 	"gateways": "/apis/gateway.networking.k8s.io/v1/gateways",
 }
 
-// mostObjects limits a list.
-const mostObjects = "2000"
+// mostObjects limits a list, mostLog a log in bytes, atOnce the requests at the same time.
+const (
+	mostObjects = 2000
+	mostLog     = 4 << 20
+	atOnce      = 8
+)
 
 // getter reads the API server.
 type getter interface {
@@ -102,36 +109,72 @@ func (q query) dumps(ctx context.Context, words []string) []sysdump.Part {
 	return parts
 }
 
-// objects adds objects and logs.
+// objects adds objects and logs, several at the same time.
 func (q query) objects(ctx context.Context, api getter, c *sysdump.Cluster, since time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
 	defer cancel()
 	var redact sysdump.Redactor
-	for name, path := range objects {
-		name = "cluster/" + name + ".json"
-		text, err := api.get(ctx, strings.ReplaceAll(path, "NS", q.Namespace), map[string]string{"limit": mostObjects})
-		if err == nil {
-			c.Files[name], err = redact.JSON(json.RawMessage(text))
+	var mu sync.Mutex
+	keep := func(name string, text []byte, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if text != nil {
+			c.Files[name] = text
 		}
 		if err != nil {
 			c.Missed[name] = err
 		}
 	}
-	pods, err := api.pods(ctx, q.Namespace)
-	if err != nil {
-		c.Missed["cluster/logs"] = err
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for name, path := range objects {
+		group.Go(func() error {
+			text, err := q.list(ctx, api, path, &redact)
+			keep("cluster/"+name+".json", text, err)
+			return nil
+		})
 	}
+	pods, err := api.pods(ctx, q.Namespace)
+	keep("cluster/logs", nil, err)
 	for _, p := range pods {
 		for _, of := range p.Spec.Containers {
-			for name, previous := range map[string]string{"": "false", "-previous": "true"} {
-				text, err := api.get(ctx, fmt.Sprintf("/api/v1/namespaces/%s/pods/%s/log", p.Namespace, p.Name), map[string]string{
-					"container": of.Name, "previous": previous, "sinceSeconds": fmt.Sprint(int(since.Seconds())), "limitBytes": fmt.Sprint(4 << 20), "timestamps": "true"})
-				if err == nil {
-					c.Files[fmt.Sprintf("cluster/logs/%s-%s%s.txt", p.Name, of.Name, name)] = redact.Text(text)
-				} else if previous == "false" {
-					c.Missed["cluster/logs/"+p.Name] = err
-				}
+			for name, previous := range map[string]bool{"": false, "-previous": true} {
+				group.Go(func() error {
+					text, err := q.log(ctx, api, p, of.Name, previous, since)
+					if text != nil {
+						text = redact.Text(text)
+					} else if previous { // most containers have no predecessor
+						err = nil
+					}
+					keep(fmt.Sprintf("cluster/logs/%s-%s%s.txt", p.Name, of.Name, name), text, err)
+					return nil
+				})
 			}
 		}
 	}
+	_ = group.Wait() // returns none
+}
+
+// list returns a list of the API server. With an error, it may have a part of it.
+func (q query) list(ctx context.Context, api getter, path string, redact *sysdump.Redactor) ([]byte, error) {
+	text, err := api.get(ctx, strings.ReplaceAll(path, "NS", q.Namespace), map[string]string{"limit": fmt.Sprint(mostObjects)})
+	if err != nil {
+		return nil, err
+	}
+	var of struct{ Metadata metav1.ListMeta }
+	if json.Unmarshal(text, &of) == nil && of.Metadata.Continue != "" {
+		err = fmt.Errorf("only the first %d are here", mostObjects)
+	}
+	text, invalid := redact.JSON(json.RawMessage(text))
+	return text, errors.Join(err, invalid)
+}
+
+// log returns the log of a container, or of its predecessor.
+func (q query) log(ctx context.Context, api getter, p corev1.Pod, container string, previous bool, since time.Duration) ([]byte, error) {
+	text, err := api.get(ctx, fmt.Sprintf("/api/v1/namespaces/%s/pods/%s/log", p.Namespace, p.Name), map[string]string{
+		"container": container, "previous": fmt.Sprint(previous), "sinceSeconds": fmt.Sprint(int(since.Seconds())), "limitBytes": fmt.Sprint(mostLog), "timestamps": "true"})
+	if err == nil && len(text) >= mostLog {
+		err = fmt.Errorf("only the first %d MiB are here", mostLog>>20)
+	}
+	return text, err
 }

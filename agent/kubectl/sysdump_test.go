@@ -24,6 +24,12 @@ func (apiServer) get(_ context.Context, path string, params map[string]string) (
 	switch {
 	case strings.HasSuffix(path, "/gateways"):
 		return nil, errors.New("the server could not find the requested resource")
+	case strings.HasSuffix(path, "/services"):
+		return []byte(`{"metadata":{"continue":"x"},"items":[]}`), nil
+	case strings.HasSuffix(path, "/log") && params["previous"] == "true":
+		return nil, errors.New("previous terminated container not found")
+	case strings.HasSuffix(path, "/log") && params["container"] == "chatty":
+		return []byte(strings.Repeat("x", mostLog)), nil
 	case strings.HasSuffix(path, "/log"):
 		return []byte("log of " + params["container"] + ", password=hunter2"), nil
 	}
@@ -31,7 +37,7 @@ func (apiServer) get(_ context.Context, path string, params map[string]string) (
 }
 
 func (apiServer) pods(context.Context, string) ([]corev1.Pod, error) {
-	return []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "agent-x"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "agent"}}}}}, nil
+	return []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "agent-x"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "agent"}, {Name: "chatty"}}}}}, nil
 }
 
 // TestSysdump makes one archive of two nodes' dumps and of the cluster, without secrets, and
@@ -71,12 +77,16 @@ func TestSysdump(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"n1/agent/status.json", "n2/summary.txt", "cluster/pods.json", "cluster/logs/agent-x-agent.txt", "cluster/logs/agent-x-agent-previous.txt"} {
+	for _, name := range []string{"n1/agent/status.json", "n2/summary.txt", "cluster/pods.json", "cluster/quarantines.json", "cluster/nodereports.json", "cluster/services.json", "cluster/logs/agent-x-agent.txt", "cluster/logs/agent-x-chatty.txt"} {
 		if texts[name] == "" {
 			t.Errorf("no %s", name)
 		}
 	}
-	for _, want := range []string{"verdict: 1 of 3 nodes did not answer", "n3: agent: does not answer: node n3: exit code 1", "cluster/gateways.json: the server could not find", "n3: node n3: exit code 1"} {
+	if strings.Contains(out.String(), "previous") {
+		t.Errorf("a container has no predecessor, as most:\n%s", &out)
+	}
+	for _, want := range []string{"verdict: 1 of 3 nodes did not answer", "n3: agent: does not answer: node n3: exit code 1", "cluster/gateways.json: the server could not find",
+		"cluster/services.json: only the first 2000 are here", "cluster/logs/agent-x-chatty.txt: only the first 4 MiB are here", "n3: node n3: exit code 1"} {
 		if !strings.Contains(out.String(), want) || !strings.Contains(texts["summary.txt"], want) {
 			t.Errorf("%s\nlacks %q", &out, want)
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/agent/api"
 	"github.com/fairlead/fairlead/agent/journal"
 	"github.com/fairlead/fairlead/agent/rates"
 	"github.com/fairlead/fairlead/agent/selection"
@@ -70,10 +71,10 @@ func (f *fakeAgent) handler() http.Handler {
 	}
 	answer("GET "+status.Path, func(r *http.Request) any { return f.status(r) })
 	answer("GET "+rates.Path, func(r *http.Request) any { return f.rates(r) })
-	answer("POST "+tracePath, func(*http.Request) any {
+	answer("POST "+api.TracePath, func(*http.Request) any {
 		return map[string]any{"interface": "eth0", "verdict": "XDP_DROP", "drop": "no-frontend", "in": frame(), "out": frame(), "steps": []map[string]string{{"text": "parsed as TCP"}, {"text": "dropped: no-frontend"}}}
 	})
-	mux.HandleFunc("GET "+dropsPath, func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET "+api.EventsPath, func(w http.ResponseWriter, r *http.Request) {
 		enc := json.NewEncoder(w)
 		for range 2 {
 			_ = enc.Encode(map[string]any{"time": time.Now(), "reason": "no-frontend", "interface": "eth0", "length": len(frame()), "data": frame()})

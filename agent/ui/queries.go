@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/fairlead/fairlead/agent/api"
 	"github.com/fairlead/fairlead/agent/explain"
 	"github.com/fairlead/fairlead/agent/journal"
 	"github.com/fairlead/fairlead/agent/rates"
@@ -19,12 +20,6 @@ import (
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/internal/limit"
 	"github.com/fairlead/fairlead/internal/pktdump"
-)
-
-// Paths of agents (cmd/fairlead/internal/api).
-const (
-	dropsPath = "/v1/drops/events"
-	tracePath = "/v1/trace"
 )
 
 const (
@@ -189,7 +184,7 @@ func (s *server) drops(r *http.Request) (any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), sampleTime)
 	defer cancel()
 	every := cmp.Or(r.URL.Query().Get("every"), "1")
-	all, err := a.lines(ctx, dropsPath, url.Values{"every": {every}}, maxSamples)
+	all, err := a.lines(ctx, api.EventsPath, url.Values{"every": {every}}, maxSamples)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.Name, err)
 	}
@@ -234,7 +229,7 @@ func (s *server) trace(r *http.Request) (any, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.Timeout)
 	defer cancel()
-	body, err := a.ask(ctx, http.MethodPost, tracePath, nil, bytes.NewReader(ask))
+	body, err := a.ask(ctx, http.MethodPost, api.TracePath, nil, bytes.NewReader(ask))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.Name, err)
 	}

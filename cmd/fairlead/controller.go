@@ -47,7 +47,7 @@ Run two or three replicas: one leads, elected by a Lease.`,
 			if err != nil {
 				return err
 			}
-			return daemon.Together(cmd.Context(), k.Run, func(ctx context.Context) error { return m.Serve(ctx, k.Metrics(), k.Ready) })
+			return daemon.Together(cmd.Context(), k.Run, func(ctx context.Context) error { return m.Serve(ctx, k.Metrics(), k.Stuck, k.Ready) })
 		},
 	}
 	f := cmd.Flags()

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/agent/api"
 	"github.com/fairlead/fairlead/agent/status"
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/api"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp"

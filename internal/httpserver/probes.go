@@ -5,20 +5,20 @@ import (
 	"net/http"
 )
 
-// Probes returns a handler of /livez, which answers 200 while the process answers at all,
-// and /readyz, which answers 503 with the reason while ready returns one. A nil ready means
-// always ready.
-func Probes(ready func() error) *http.ServeMux {
+// Probes returns a handler of /livez and /readyz, which answer 503 with the reason while
+// alive or ready returns one. A nil function means always; the process must answer anyway.
+func Probes(alive, ready func() error) *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if ready != nil {
-			if err := ready(); err != nil {
-				http.Error(w, err.Error(), http.StatusServiceUnavailable)
-				return
+	for path, check := range map[string]func() error{"/livez": alive, "/readyz": ready} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			if check != nil {
+				if err := check(); err != nil {
+					http.Error(w, err.Error(), http.StatusServiceUnavailable)
+					return
+				}
 			}
-		}
-		fmt.Fprintln(w, "ok")
-	})
+			fmt.Fprintln(w, "ok")
+		})
+	}
 	return mux
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/heartbeat"
 	"github.com/fairlead/fairlead/internal/keyed"
 	"github.com/fairlead/fairlead/internal/wake"
 )
@@ -36,6 +37,8 @@ type Config struct {
 	// Resync is the interval at which everything is written again, which repairs changes
 	// made by others. 0: never.
 	Resync time.Duration
+	// Rounds notices if a pass is stuck; nil for none.
+	Rounds *heartbeat.Rounds
 	Log    *slog.Logger
 }
 

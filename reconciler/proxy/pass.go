@@ -15,6 +15,7 @@ import (
 // pass decides on everything that has changed and writes the differences, along with
 // those that failed earlier.
 func (l *Loop) pass() {
+	defer l.Rounds.Begin("service proxy")()
 	started := time.Now()
 	w := l.decide(started)
 	w.write(l.Plane)

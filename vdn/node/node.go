@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/heartbeat"
 	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/internal/wake"
@@ -51,8 +52,9 @@ const (
 
 // Daemon is a node's daemon. Its enforcement stays in force after it exits.
 type Daemon struct {
-	cfg Config
-	log *slog.Logger
+	cfg    Config
+	log    *slog.Logger
+	rounds heartbeat.Rounds
 
 	mu      sync.Mutex
 	plan    *vdn.Plan     // the newest; nil before the first
@@ -176,7 +178,9 @@ func (d *Daemon) keep(ctx context.Context, routes *routes) {
 		case <-tick.C:
 		}
 		if whole, base := d.effective(); base != nil {
+			end := d.rounds.Begin("enforcement")
 			d.apply(ctx, *whole, routes)
+			end()
 			d.saveOnce(*base)
 		}
 	}

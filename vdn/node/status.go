@@ -42,6 +42,9 @@ type Status struct {
 	Adopted []string `json:"adopted,omitempty"`
 }
 
+// Stuck returns why the daemon must be restarted, or nil.
+func (d *Daemon) Stuck() error { return d.rounds.Stuck() }
+
 // Ready returns why the node does not enforce anything yet, or nil.
 func (d *Daemon) Ready() error {
 	if s := d.Status(); s.Plan == 0 {

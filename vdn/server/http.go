@@ -102,7 +102,7 @@ func (s *Server) routes(page http.Handler) http.Handler {
 		}))
 	}
 	mux.Handle("GET /metrics", s.metrics)
-	probes := httpserver.Probes(s.store.Err)
+	probes := httpserver.Probes(nil, s.store.Err)
 	mux.Handle("GET /livez", probes)
 	mux.Handle("GET /readyz", probes)
 	mux.Handle("/v1/", s.handle(notThere))

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/agent/api"
 	"github.com/fairlead/fairlead/agent/explain"
 	"github.com/fairlead/fairlead/agent/journal"
 	"github.com/fairlead/fairlead/agent/selection"
@@ -43,6 +44,9 @@ type daemon struct {
 // folder returns the daemon's folder in the archive.
 func (d *daemon) folder() string { return safe(strings.TrimSuffix(filepath.Base(d.Socket), ".sock")) }
 
+// maxAnswer limits an answer in bytes; a variable for tests.
+var maxAnswer int = limit.Item
+
 // maxExplained limits how many Services are explained.
 const maxExplained = 200
 
@@ -58,8 +62,8 @@ func (d *daemon) collect(ctx context.Context, o Options) {
 	if r, err := status.FetchReady(ctx, d.Socket); err == nil {
 		d.keep("ready.json", r)
 	}
-	d.ask(ctx, "drops.json", "/v1/drops", nil)
-	d.ask(ctx, "flows.jsonl", "/v1/flows", url.Values{"limit": {"1000"}})
+	d.ask(ctx, "drops.json", api.DropsPath, nil)
+	d.ask(ctx, "flows.jsonl", api.FlowsPath, url.Values{"limit": {"1000"}})
 	d.ask(ctx, "events.jsonl", journal.Path, journal.Params(event.Query{}, false))
 	for dec := json.NewDecoder(bytes.NewReader(d.texts["events.jsonl"])); ; {
 		var e event.Event
@@ -90,10 +94,12 @@ func (d *daemon) ask(ctx context.Context, name, path string, params url.Values) 
 		return // its role has no such thing
 	}
 	defer body.Close()
-	text, err := io.ReadAll(io.LimitReader(body, limit.Item))
+	text, err := io.ReadAll(io.LimitReader(body, int64(maxAnswer)+1))
+	if err == nil && len(text) > maxAnswer {
+		text, err = text[:maxAnswer], fmt.Errorf("only the first %d MiB are here", maxAnswer>>20)
+	}
 	if err != nil {
 		d.missed[name] = err
-		return
 	}
 	d.texts[name] = text
 }

@@ -35,6 +35,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/nexthop"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/internal/heartbeat"
 	"github.com/fairlead/fairlead/internal/privilege/held"
 	"github.com/fairlead/fairlead/internal/statedir"
 	"github.com/fairlead/fairlead/internal/version"
@@ -88,7 +89,7 @@ func Run(ctx context.Context, c config.Agent) (err error) {
 	}
 	group.Go(func() error {
 		defer end()
-		return a.monitor.Serve(life, metrics.Handler(a.status, metrics.Options{Backends: a.config.BackendMetrics}), func() error { return a.ready().Err() })
+		return a.monitor.Serve(life, metrics.Handler(a.status, metrics.Options{Backends: a.config.BackendMetrics}), a.rounds.Stuck, func() error { return a.ready().Err() })
 	})
 	return group.Wait()
 }
@@ -99,6 +100,7 @@ type agent struct {
 	config  *config.Resolved
 	started time.Time
 	lacks   error // missing capabilities, or nil
+	rounds  heartbeat.Rounds
 	socket  net.Listener
 	monitor daemon.Monitor // for monitoring systems
 	state   *statedir.Dir  // persistent state; nil if the agent follows a cluster
@@ -144,7 +146,7 @@ func (a *agent) open() (err error) {
 		}
 	}
 	if r.Proxy {
-		a.proxy = newProxy(r)
+		a.proxy = newProxy(r, &a.rounds)
 	}
 	if err := a.openSource(); err != nil {
 		return err
@@ -187,7 +189,7 @@ func (a *agent) loopConfig() reconciler.Config {
 		Node:         plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6, Only: r.OnlyID, Weight: r.Weight},
 		Linger:       r.Linger, Resync: r.Resync, Log: log, DrainNotice: r.DrainNotice,
 		Avoid:  plan.Avoid{Communities: r.AvoidCommunities, MED: r.DrainMED},
-		Events: a.events.Record, OnDrain: func(d reconciler.Drain) { a.events.Record(drainEvent(r.Node, d)) },
+		Rounds: &a.rounds, Events: a.events.Record, OnDrain: func(d reconciler.Drain) { a.events.Record(drainEvent(r.Node, d)) },
 	}
 	if a.state != nil {
 		loop.Claims = record.New(a.state, log)

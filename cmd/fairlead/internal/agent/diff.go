@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/fairlead/fairlead/agent/api"
 	"github.com/fairlead/fairlead/agent/diff"
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/api"
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/service"

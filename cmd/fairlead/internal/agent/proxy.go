@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/healthport"
 	dpproxy "github.com/fairlead/fairlead/dataplane/proxy"
 	"github.com/fairlead/fairlead/dataplane/proxy/packet"
+	"github.com/fairlead/fairlead/internal/heartbeat"
 	"github.com/fairlead/fairlead/internal/httpserver"
 	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/reconciler/proxy"
@@ -37,11 +38,11 @@ type serviceProxy struct {
 
 // newProxy returns a service proxy that can receive changes of a cluster. It has no data
 // plane before open.
-func newProxy(r *config.Resolved) *serviceProxy {
+func newProxy(r *config.Resolved, rounds *heartbeat.Rounds) *serviceProxy {
 	p := &serviceProxy{config: r}
 	p.healthz = &healthport.Healthz{Timeout: healthport.DefaultTimeout, Eligible: func() bool { return !p.leaving.Load() }}
 	p.ports = healthport.New(healthport.Config{Healthy: p.healthz.Healthy, Retry: healthport.DefaultRetry, Log: slog.Default()})
-	p.loop = proxy.New(proxy.Config{Health: p.ports, Window: r.Window, MaxDelay: r.MaxDelay, Resync: r.Resync, Log: slog.Default()})
+	p.loop = proxy.New(proxy.Config{Health: p.ports, Window: r.Window, MaxDelay: r.MaxDelay, Resync: r.Resync, Rounds: rounds, Log: slog.Default()})
 	p.healthz.Sync = p.loop.Sync
 	return p
 }

@@ -8,9 +8,9 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/fairlead/fairlead/agent/api"
 	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/status"
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/api"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp"

@@ -18,14 +18,16 @@ import (
 )
 
 // ServeStatus serves the status on a unix socket and, if enabled, to monitoring systems,
-// until ctx is canceled.
-func ServeStatus(ctx context.Context, path string, c config.Monitoring, get func() status.Status, more ...socket.Endpoint) error {
+// until ctx is canceled. alive is that of Monitor.Serve.
+func ServeStatus(ctx context.Context, path string, c config.Monitoring, alive func() error, get func() status.Status, more ...socket.Endpoint) error {
 	m, err := ListenMonitor(c)
 	if err != nil {
 		return err
 	}
 	return Together(ctx,
-		func(ctx context.Context) error { return m.Serve(ctx, metrics.Handler(get, metrics.Options{}), nil) },
+		func(ctx context.Context) error {
+			return m.Serve(ctx, metrics.Handler(get, metrics.Options{}), alive, nil)
+		},
 		func(ctx context.Context) error { return status.Serve(ctx, path, get, more...) })
 }
 

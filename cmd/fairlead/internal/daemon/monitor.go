@@ -39,15 +39,16 @@ func listen(flag, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// Serve serves metrics and probes until ctx is canceled, and closes the sockets. ready
-// returns why the process is not ready; nil means that it is ready once it answers.
-func (m Monitor) Serve(ctx context.Context, metrics http.Handler, ready func() error) error {
+// Serve serves metrics and probes until ctx is canceled, and closes the sockets. alive
+// returns why the process must be restarted, ready why it is not ready; nil means that it is
+// once it answers.
+func (m Monitor) Serve(ctx context.Context, metrics http.Handler, alive, ready func() error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for l, handler := range map[net.Listener]http.Handler{m.metrics: metrics, m.probe: nil} {
 		if l == nil {
 			continue
 		}
-		mux := httpserver.Probes(ready)
+		mux := httpserver.Probes(alive, ready)
 		if handler != nil {
 			mux.Handle("GET /metrics", handler)
 		}

@@ -14,10 +14,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/agent/api"
 	"github.com/fairlead/fairlead/agent/config"
 	"github.com/fairlead/fairlead/agent/selection"
 	"github.com/fairlead/fairlead/agent/status"
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/api"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/query"
 )
 

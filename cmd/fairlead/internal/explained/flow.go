@@ -14,10 +14,10 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/fairlead/fairlead/agent/api"
 	"github.com/fairlead/fairlead/agent/explain"
 	"github.com/fairlead/fairlead/agent/selection"
 	"github.com/fairlead/fairlead/agent/status"
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/api"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/query"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp"

@@ -47,7 +47,9 @@ func RunAgent(ctx context.Context, c config.VDNNode) (err error) {
 	d := node.New(node.Config{Node: r.Node, Controller: controller, Enforcer: e, Kept: r.Kept})
 	err = daemon.Together(ctx, d.Run,
 		func(ctx context.Context) error { return d.Serve(ctx, l) },
-		func(ctx context.Context) error { return monitor.Serve(ctx, metrics.Handler(d.Status), d.Ready) })
+		func(ctx context.Context) error {
+			return monitor.Serve(ctx, metrics.Handler(d.Status), d.Stuck, d.Ready)
+		})
 	return errors.Join(err, e.Close())
 }
 

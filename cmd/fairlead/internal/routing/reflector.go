@@ -48,7 +48,7 @@ func RunReflector(ctx context.Context, c config.Reflector) (err error) {
 	}
 	slog.Info("reflecting", "asn", r.AS, "clients", r.Clients, "routers", r.Routers)
 	look.Peers, look.Received = reflector.Peers, reflector.Routes
-	err = daemon.ServeStatus(ctx, c.Socket, c.Monitoring, func() status.Status { return look.Gather(time.Now()) }, events.Endpoint())
+	err = daemon.ServeStatus(ctx, c.Socket, c.Monitoring, nil, func() status.Status { return look.Gather(time.Now()) }, events.Endpoint())
 	return errors.Join(err, reflector.Close())
 }
 

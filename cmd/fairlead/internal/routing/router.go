@@ -93,7 +93,7 @@ func keepRouting(ctx context.Context, c *config.ResolvedRouter, router *bgp.Rout
 	group.Go(func() error { defer cancel(); return table.Keep(ctx) })
 	group.Go(func() error {
 		defer cancel()
-		return daemon.ServeStatus(ctx, c.Socket, c.Monitoring, func() status.Status { return look.Gather(time.Now()) }, events.Endpoint())
+		return daemon.ServeStatus(ctx, c.Socket, c.Monitoring, table.Stuck, func() status.Status { return look.Gather(time.Now()) }, events.Endpoint())
 	})
 	return group.Wait()
 }

@@ -47,7 +47,7 @@ func runShadow(ctx context.Context, r *config.ResolvedRouter) error {
 	})
 	group.Go(func() error {
 		defer cancel()
-		return daemon.ServeStatus(following, r.Socket, r.Monitoring, func() status.Status { return look.Gather(time.Now()) })
+		return daemon.ServeStatus(following, r.Socket, r.Monitoring, table.Stuck, func() status.Status { return look.Gather(time.Now()) })
 	})
 	group.Go(func() error { return guard.watch(following) })
 	err = group.Wait()

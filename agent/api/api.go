@@ -1,6 +1,6 @@
 // Package api is what an agent and the commands that query it agree on, in addition to the
-// status: paths on the socket, their parameters and values. Serving is up to package agent,
-// asking to package query. Tests need neither.
+// status: paths on the socket, their parameters and values. Serving is up to cmd/fairlead,
+// asking to its clients. Tests need neither.
 package api
 
 import (
