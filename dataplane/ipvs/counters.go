@@ -46,7 +46,9 @@ func (d *DataPlane) SampleFrontends(f func(service.Key, dataplane.Counts)) error
 	})
 }
 
-// SampleBackends implements dataplane.Sampler: one question for each frontend.
+// SampleBackends implements dataplane.Sampler: one question for each frontend, because the
+// kernel lists the servers of one service only (IPVS_CMD_GET_DEST), and /proc/net/ip_vs has
+// no packets and bytes. Package rates bounds how often that happens by what it costs.
 func (d *DataPlane) SampleBackends(f func(service.Key, netip.AddrPort, dataplane.Counts)) error {
 	ids, err := d.keys()
 	if err != nil {
