@@ -77,7 +77,7 @@ var experiments = []Experiment{
 	{podBalancer, 2 * time.Minute, true, false, pods("balancer")},
 	{podNetworks, 2 * time.Minute, true, false, pods("slices", "attachments", "federation")},
 	{ruleLists, 4 * time.Minute, true, false, lists},
-	{centralBalancer, time.Minute, true, true, ofEndpoints(endpoints.Central, 1)},
+	{centralBalancer, time.Minute, true, true, ofEndpoints(endpoints.Central, 3)},
 	{partitions, time.Minute, true, true, ofEndpoints(endpoints.Partition, 3)},
 	{batchPeriods, 4 * time.Minute, true, true, ofEndpoints(endpoints.Batching, 1)},
 	{bandwidthRules, 4 * time.Minute, true, false, throughRules},

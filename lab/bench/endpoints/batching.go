@@ -15,8 +15,6 @@ const idle = time.Second
 // alternation.
 func (e *experiment) batching(ctx context.Context, c *controlPlane) error {
 	e.Note("kube-controller-manager with its two controllers of endpoints, five workers each; %d pods of each Service, %d become ready per second, one Service after the other; requests are writes of Endpoints and of EndpointSlices", e.Pods, e.Rate)
-	requests, seconds := map[string][]float64{}, map[string][]float64{}
-	var names []string
 	for round := range e.Rounds {
 		for _, limit := range e.Limits {
 			for _, n := range e.Services {
@@ -28,19 +26,13 @@ func (e *experiment) batching(ctx context.Context, c *controlPlane) error {
 					}
 					for _, kind := range kinds {
 						name := batchName(kind, n, limit, period)
-						if round == 0 {
-							names = append(names, name)
-						}
-						requests[name], seconds[name] = append(requests[name], counts[kind]), append(seconds[name], took[kind])
+						e.add(name+": requests", "requests", counts[kind])
+						e.add(name+": all known", "s", took[kind])
 						e.logf("%s: %g requests, %.1f s", name, counts[kind], took[kind])
 					}
 				}
 			}
 		}
-	}
-	for _, name := range names {
-		e.record(name+": requests", "requests", requests[name]...)
-		e.record(name+": all known", "s", seconds[name]...)
 	}
 	return nil
 }

@@ -28,10 +28,12 @@ import (
 // many are the proxies of that many nodes. Then it measures the additional hop.
 func (e *experiment) central(ctx context.Context, c *controlPlane) error {
 	e.Note("each client is Fairlead's own source for the service proxy, with credentials of its own, and reads %d Services with 10 endpoints each, written to etcd directly", e.Known)
-	for _, n := range e.Nodes {
-		e.logf("%s", clientsName(n))
-		if err := e.clients(ctx, c, n); err != nil {
-			return fmt.Errorf("%d clients: %w", n, err)
+	for round := range e.Rounds {
+		for _, n := range e.Nodes {
+			e.logf("%s, round %d of %d", clientsName(n), round+1, e.Rounds)
+			if err := e.clients(ctx, c, n); err != nil {
+				return fmt.Errorf("%d clients: %w", n, err)
+			}
 		}
 	}
 	return e.hop(ctx)
@@ -100,7 +102,8 @@ func (e *experiment) clients(ctx context.Context, c *controlPlane, n int) (err e
 		return err
 	}
 	for _, quantity := range slices.Sorted(maps.Keys(after)) {
-		e.record(clientsName(n)+": "+quantity, strings.Fields(quantity)[0], after[quantity]-before[quantity])
+		unit, _, _ := strings.Cut(quantity, " ")
+		e.add(clientsName(n)+": "+quantity, unit, after[quantity]-before[quantity])
 	}
 	return e.known(ctx, c, n, seen)
 }
@@ -157,9 +160,9 @@ func (c *controlPlane) connections() (n float64, err error) {
 
 // known changes an endpoint, and measures how long it takes until all clients know it.
 func (e *experiment) known(ctx context.Context, c *controlPlane, n int, seen <-chan netip.Addr) error {
-	var all []float64
-	for i := range e.Changes {
-		to := kube.EndpointAddr(1<<20 + n*e.Changes + i)
+	for range e.Changes {
+		c.changes++
+		to := kube.EndpointAddr(1<<20 + c.changes)
 		patch := fmt.Sprintf(`[{"op": "replace", "path": "/endpoints/0/addresses/0", "value": %q}]`, to)
 		began := time.Now()
 		err := c.discovery.Patch(types.JSONPatchType).Namespace(changing.Namespace).Resource("endpointslices").Name(changing.Name).Body([]byte(patch)).Do(ctx).Error()
@@ -175,8 +178,7 @@ func (e *experiment) known(ctx context.Context, c *controlPlane, n int, seen <-c
 				left--
 			}
 		}
-		all = append(all, time.Since(began).Seconds()*1000)
+		e.add(clientsName(n)+": a change is known", "ms", time.Since(began).Seconds()*1000)
 	}
-	e.record(clientsName(n)+": a change is known", "ms", all...)
 	return nil
 }

@@ -33,7 +33,7 @@ const workers = 8
 type controlPlane struct {
 	*kube.Cluster
 	core, discovery rest.Interface
-	runs            int
+	runs, changes   int
 }
 
 func newControlPlane(ctx context.Context, dir string, o Options) (*controlPlane, error) {

@@ -60,7 +60,21 @@ func DefaultOptions() Options {
 type experiment struct {
 	Options
 	*bench.Report
+	names   []string // of what was measured, in order
+	units   map[string]string
+	samples map[string][]float64
 }
+
+// add adds samples of a quantity.
+func (e *experiment) add(name, unit string, values ...float64) {
+	if e.samples[name] == nil {
+		e.names = append(e.names, name)
+	}
+	e.units[name] = unit
+	e.samples[name] = append(e.samples[name], values...)
+}
+
+func (e *experiment) logf(format string, args ...any) { fmt.Fprintf(e.Progress, format+"\n", args...) }
 
 // Batching measures what kube-controller-manager's batch period saves.
 func Batching(ctx context.Context, o Options) (*bench.Report, error) {
@@ -84,23 +98,19 @@ func (o Options) measure(ctx context.Context, name string, run func(*experiment,
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	e := &experiment{o, bench.New(name)}
+	e := &experiment{Options: o, Report: bench.New(name), units: map[string]string{}, samples: map[string][]float64{}}
 	c, err := newControlPlane(ctx, dir, o)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	if err := run(e, ctx, c); err != nil {
-		return e.Report, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	for _, name := range e.names {
+		r := bench.Plain(name, e.units[name], e.samples[name]...)
+		r.Raw = nil
+		e.Rows = append(e.Rows, r)
 	}
 	return e.Report, nil
 }
-
-// record adds a row.
-func (e *experiment) record(name, unit string, values ...float64) {
-	r := bench.Plain(name, unit, values...)
-	r.Raw = nil
-	e.Rows = append(e.Rows, r)
-}
-
-func (e *experiment) logf(format string, args ...any) { fmt.Fprintf(e.Progress, format+"\n", args...) }

@@ -165,7 +165,6 @@ func (e *experiment) balance(l *lab.Lab) (log string, err error) {
 type path struct {
 	name string
 	to   netip.Addr
-	took []float64
 	net.Conn
 }
 
@@ -196,10 +195,7 @@ func (e *experiment) requests(ctx context.Context, node *lab.Host, log string) e
 		if _, err := io.ReadFull(p, b); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		p.took = append(p.took, float64(time.Since(began))/float64(time.Microsecond))
-	}
-	for _, p := range paths {
-		e.record(p.name, "µs", p.took...)
+		e.add(p.name, "µs", float64(time.Since(began))/float64(time.Microsecond))
 	}
 	return nil
 }

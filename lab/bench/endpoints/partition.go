@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -20,24 +17,18 @@ func (e *experiment) partition(ctx context.Context, c *controlPlane) (err error)
 	}
 	defer func() { err = errors.Join(err, m.Stop()) }()
 	for _, n := range e.Sizes {
-		quantities := map[string][]float64{}
 		for round := range e.Rounds {
 			e.logf("%d pods of one Service, round %d of %d", n, round+1, e.Rounds)
-			if err := e.partitionOf(ctx, c, n, quantities); err != nil {
+			if err := e.partitionOf(ctx, c, n); err != nil {
 				return fmt.Errorf("%d endpoints: %w", n, err)
 			}
-		}
-		for _, name := range slices.Sorted(maps.Keys(quantities)) {
-			_, unit, _ := strings.Cut(name, ": ")
-			unit, _, _ = strings.Cut(unit, " ")
-			e.record(name, unit, quantities[name]...)
 		}
 	}
 	return nil
 }
 
-// partitionOf adds the quantities of one Service, whose pods become ready, and then change.
-func (e *experiment) partitionOf(ctx context.Context, c *controlPlane, n int, quantities map[string][]float64) (err error) {
+// partitionOf measures one Service, whose pods become ready, and then change.
+func (e *experiment) partitionOf(ctx context.Context, c *controlPlane, n int) (err error) {
 	r, err := c.newRun(ctx, 1, n)
 	if err != nil {
 		return err
@@ -65,16 +56,13 @@ func (e *experiment) partitionOf(ctx context.Context, c *controlPlane, n int, qu
 	if err != nil {
 		return err
 	}
-	add := func(kind, quantity string, value float64) {
-		name := fmt.Sprintf("%s, %d pods: %s", kind, n, quantity)
-		quantities[name] = append(quantities[name], value)
-	}
 	for _, kind := range kinds {
-		add(kind, "objects", objects[kind])
-		add(kind, "requests until all are ready", after[kind]-before[kind])
-		add(kind, "bytes until all are ready", meters[kind].read())
+		name := fmt.Sprintf("%s, %d pods: ", kind, n)
+		e.add(name+"objects", "objects", objects[kind])
+		e.add(name+"requests until all are ready", "requests", after[kind]-before[kind])
+		e.add(name+"bytes until all are ready", "bytes", meters[kind].read())
 	}
-	return e.changes(ctx, r, feeds, meters, add)
+	return e.changes(ctx, r, feeds, meters)
 }
 
 // settled waits until so many endpoints are ready and the controllers are done.
@@ -93,7 +81,7 @@ func (r *run) settled(ctx context.Context, feeds map[string]*feed, ready int) (w
 }
 
 // changes makes one pod unready and ready again, several times.
-func (e *experiment) changes(ctx context.Context, r *run, feeds map[string]*feed, meters map[string]*meter, add func(kind, quantity string, value float64)) error {
+func (e *experiment) changes(ctx context.Context, r *run, feeds map[string]*feed, meters map[string]*meter) error {
 	writes, _, err := r.settled(ctx, feeds, r.pods)
 	if err != nil {
 		return err
@@ -116,8 +104,9 @@ func (e *experiment) changes(ctx context.Context, r *run, feeds map[string]*feed
 		}
 		time.Sleep(idle / 10) // the meters may be behind the feeds
 		for _, kind := range kinds {
-			add(kind, "requests of one change", after[kind]-writes[kind])
-			add(kind, "bytes of one change", meters[kind].read()-read[kind])
+			name := fmt.Sprintf("%s, %d pods: ", kind, r.pods)
+			e.add(name+"requests of one change", "requests", after[kind]-writes[kind])
+			e.add(name+"bytes of one change", "bytes", meters[kind].read()-read[kind])
 		}
 		writes = after
 	}
