@@ -93,6 +93,9 @@ func Run(ctx context.Context, o Options) (*bench.Report, error) {
 	if err = errors.Join(err, w.close()); err != nil {
 		return r, err
 	}
+	if left := sandbox.Leftovers(); len(left) > 0 {
+		return r, fmt.Errorf("not cleaned up: %v", left)
+	}
 	r.Rows = append(r.Rows, bench.Plain(Up, "ms", up...), bench.Plain(Down, "ms", down...))
 	r.Note("scale: another number of load balancers, 1 to %d, by kubectl scale every %s, seed %d; two nodes with kubelet and containerd, control plane and router share this machine", o.Most, o.Every, o.Seed)
 	return r, nil
