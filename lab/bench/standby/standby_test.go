@@ -10,7 +10,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestBoth measures each way once. ECMP carries more, and neither loses a flow for good.
+// TestBoth measures each way once. ECMP carries more, and neither loses a flow permanently.
 func TestBoth(t *testing.T) {
 	o := DefaultOptions()
 	o.Binary, o.Balancers, o.Rate, o.Rounds, o.Window, o.Progress = filepath.Join(t.TempDir(), "fairlead"), 2, 5, 1, 2*time.Second, t.Output()
