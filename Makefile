@@ -202,8 +202,12 @@ bench-sim: lab ## measure the simulator, compared with ns-2, and check that both
 	scripts/deps.sh sim
 	bin/fairlead-lab bench sim $(ARGS)
 
-papers: build lab ## reproduce the figures and tables of the five papers, with a verdict each, into out/papers (root; ARGS="--only 000/fig13")
+$(TOOLS)/gobgpd: tools/gobgp/go.mod
+	cd tools/gobgp && GOBIN=$(TOOLS) go install tool
+
+papers: build lab $(TOOLS)/gobgpd ## reproduce the figures and tables of the five papers, with a verdict each, into out/papers (root; ARGS="--only 000/fig13")
 	scripts/deps.sh guest
+	scripts/deps.sh cluster
 	bin/fairlead-lab papers $(ARGS)
 
 docs: ## build the documentation site into out/site

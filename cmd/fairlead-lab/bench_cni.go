@@ -25,11 +25,14 @@ The cases:
   throughput  one TCP connection, from pods to a server and to pods of the other site,
               at each of --rates, and at those of --plain without offloads; its spread,
               and the CPU time per Gbit
+  wan         to a server at 1 Gbit/s with a delay between the sites, also for what
+              Weave Net and Calico do with such packets
   latency     a short request and its reply, p50 and p99
   balancer    requests per second through Fairlead's balancer in a pod of each of
               flannel's networks, to --pods servers, with and without RPS; compared
               with iptables rules
   slices      a network with a guaranteed rate, under attack by another network
+  bulk        eight bulk flows in a network with a guaranteed rate, under attack
   attachments 500 on one controller, which is killed meanwhile
   federation  from pod to pod of two domains with a controller each, enforced
 

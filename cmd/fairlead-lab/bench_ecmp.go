@@ -20,6 +20,8 @@ cases:
   convergence  a new number of balancers every few seconds: the delay until the
                router's kernel has exactly these, for each router implementation
   failures     a balancer's process is killed; its link is cut silently and restored
+  holdtime     a balancer's link is cut silently, without BFD
+  neighbors    balancers at random addresses of the reflector's range
   throughput   through 1 to --most balancers, with links of equal rates, also while
                their number changes, and without limits
   bfd          sessions that end without a failure while every CPU is busy
@@ -31,6 +33,7 @@ cases:
                removed or added: the delay until the router has the routes
   table        a full table from nothing, a router that starts next to a full one, one
                prefix of many that gains or loses a balancer, a balancer that is removed
+  zebra        next hops in the kernel of a router with GoBGP and FRR's zebra
 
 Results of convergence and bfd are written every 20 s, and on interrupt.
 

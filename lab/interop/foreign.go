@@ -36,6 +36,8 @@ const (
 	BIRD   Kind = "bird"
 	GoBGP  Kind = "gobgp"
 	ExaBGP Kind = "exabgp"
+	// Zebra is GoBGP with FRR's zebra.
+	Zebra Kind = "gobgp and zebra"
 )
 
 // Config is a router that learns routes from reflectors.
@@ -53,6 +55,8 @@ type Config struct {
 	// Text is the complete configuration of the BGP daemon, instead of one generated from
 	// the fields above; FRR then also listens. GoBGP and ExaBGP need it.
 	Text string
+	// Program is the gobgpd of Zebra to run instead of Debian's.
+	Program string
 	// Files are configurations that are used unchanged, by name (bgpd.conf, bfdd.conf,
 	// bird.conf), instead of generated ones.
 	Files map[string]string
@@ -98,14 +102,14 @@ func Start(ns *netns.NS, kind Kind, c Config) (*Daemon, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("%s: %w", kind, err)
 	}
-	if c.Text == "" && (kind == GoBGP || kind == ExaBGP) {
+	if c.Text == "" && (kind == GoBGP || kind == ExaBGP || kind == Zebra) {
 		return nil, fmt.Errorf("%s: text: required: it cannot be generated for this daemon", kind)
 	}
-	parts, known := map[Kind]func(string) ([]program, map[string]string, string){FRR: c.frr, BIRD: c.bird, GoBGP: c.gobgp, ExaBGP: c.exabgp}[kind]
+	parts, known := map[Kind]func(string) ([]program, map[string]string, string){FRR: c.frr, BIRD: c.bird, GoBGP: c.gobgp, ExaBGP: c.exabgp, Zebra: c.zebra}[kind]
 	if !known {
-		return nil, fmt.Errorf("router %q is not known; known are %s, %s, %s and %s", kind, FRR, BIRD, GoBGP, ExaBGP)
+		return nil, fmt.Errorf("router %q is not known; known are %s, %s, %s, %s and %s", kind, FRR, BIRD, GoBGP, ExaBGP, Zebra)
 	}
-	dir, err := os.MkdirTemp("", "fairlead-"+string(kind)+"-")
+	dir, err := os.MkdirTemp("", "fairlead-"+strings.ReplaceAll(string(kind), " ", "-")+"-")
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,9 @@
 package interop
 
-import "path/filepath"
+import (
+	"fmt"
+	"path/filepath"
+)
 
 const gobgpSocket = "gobgp.ctl"
 
@@ -14,3 +17,28 @@ func (c Config) gobgp(dir string) (programs []program, files map[string]string, 
 		socket: socket,
 	}}, map[string]string{"gobgpd.toml": c.Text}, "gobgpd"
 }
+
+// zebra returns GoBGP's daemon next to FRR's zebra, which writes the routes to the kernel.
+func (c Config) zebra(dir string) (programs []program, files map[string]string, debian string) {
+	both, files, debian := c.frr(dir)
+	speaker, text, more := c.gobgp(dir)
+	if c.Program != "" {
+		speaker[0].paths = []string{c.Program}
+	}
+	delete(files, "bgpd.conf")
+	for name, config := range text {
+		files[name] = config + fmt.Sprintf(zebraText, filepath.Join(dir, "zserv.api"))
+	}
+	return []program{both[0], speaker[0]}, files, debian + " or " + more
+}
+
+// zebraText lets GoBGP send all paths of a route to zebra.
+const zebraText = `
+[global.use-multiple-paths.config]
+  enabled = true
+[zebra.config]
+  enabled = true
+  url = "unix:%s"
+  version = 6
+  software-name = "frr8.1"
+`

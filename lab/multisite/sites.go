@@ -15,8 +15,12 @@ package multisite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"sync"
+	"time"
 
 	"github.com/fairlead/fairlead/lab"
 )
@@ -64,6 +68,9 @@ func (s *Site) Bridge(i int) netip.Prefix { return s.subnet(16+i, 24) }
 type Sites struct {
 	Lab            *lab.Lab
 	Daejeon, Busan *Site
+
+	ends     []*os.File // of the delay line, if there is one
+	carrying sync.WaitGroup
 }
 
 func newSite(name string, number int) *Site {
@@ -86,7 +93,10 @@ func in(p netip.Prefix, n int) string { return netip.PrefixFrom(Nth(p, n), p.Bit
 var wan = netip.MustParsePrefix("192.0.2.0/30")
 
 // New builds them; the link between them has no limit yet. It needs a sandbox.
-func New(ctx context.Context) (*Sites, error) {
+func New(ctx context.Context) (*Sites, error) { return NewDelayed(ctx, 0) }
+
+// NewDelayed builds sites between which each packet takes some time.
+func NewDelayed(ctx context.Context, delay time.Duration) (*Sites, error) {
 	s := &Sites{Daejeon: newSite("daejeon", 1), Busan: newSite("busan", 2)}
 	t := lab.Topology{Title: "Two sites and the network between them"}
 	for _, site := range []*Site{s.Daejeon, s.Busan} {
@@ -96,10 +106,17 @@ func New(ctx context.Context) (*Sites, error) {
 	end := func(of, other *Site) lab.End {
 		return lab.At(of.Gateway, WANDev, in(wan, of.Number)).Via(other.WANAddr.String(), other.subnet(0, 16).String())
 	}
-	t.Links = append(t.Links, lab.Link{A: end(s.Daejeon, s.Busan), B: end(s.Busan, s.Daejeon)})
+	if delay == 0 {
+		t.Links = append(t.Links, lab.Link{A: end(s.Daejeon, s.Busan), B: end(s.Busan, s.Daejeon)})
+	}
 	var err error
-	s.Lab, err = lab.Build(ctx, t)
-	return s, err
+	if s.Lab, err = lab.Build(ctx, t); err != nil || delay == 0 {
+		return s, err
+	}
+	if err := s.connect(delay); err != nil {
+		return nil, errors.Join(fmt.Errorf("delay line: %w", err), s.Close())
+	}
+	return s, nil
 }
 
 func (s *Site) draw() lab.Topology {
@@ -138,4 +155,11 @@ func (s *Sites) Limit(rate uint64) error {
 }
 
 // Close removes everything.
-func (s *Sites) Close() error { return s.Lab.Close() }
+func (s *Sites) Close() error {
+	var errs []error
+	for _, end := range s.ends {
+		errs = append(errs, end.Close())
+	}
+	s.carrying.Wait()
+	return errors.Join(append(errs, s.Lab.Close())...)
+}

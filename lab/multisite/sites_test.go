@@ -1,8 +1,11 @@
 package multisite_test
 
 import (
+	"context"
+	"io"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/fairlead/fairlead/lab/multisite"
 	"github.com/fairlead/fairlead/lab/testkit"
@@ -47,6 +50,55 @@ func TestEachReachesEach(t *testing.T) {
 	}
 	if err := s.Limit(0); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDelay measures a round trip, and sends packets of every size through the line.
+func TestDelay(t *testing.T) {
+	const delay = 20 * time.Millisecond
+	s, err := multisite.NewDelayed(t.Context(), delay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		testkit.NoLeftovers(t)
+	}()
+	if err := s.Limit(200_000_000); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := s.Lab.Host(s.Busan.Server).Listen("tcp", ":7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 4 << 20
+	got := make(chan int64, 1)
+	go func() {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		n, _ := io.Copy(io.Discard, c)
+		got <- n
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	began := time.Now()
+	c, err := s.Lab.Host(s.Daejeon.Node).Dial(ctx, netip.Addr{}, netip.AddrPortFrom(s.Busan.ServerAddr, 7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took < 2*delay || took > 20*delay {
+		t.Errorf("a connection takes %s with a delay of %s", took, delay)
+	}
+	if _, err := c.Write(make([]byte, size)); err != nil {
+		t.Error(err)
+	}
+	c.Close()
+	if n := <-got; n != size {
+		t.Errorf("%d of %d bytes have arrived", n, size)
 	}
 }
 

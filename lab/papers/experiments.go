@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/lab/bench/endpoints"
 	"github.com/fairlead/fairlead/lab/bench/ipvsbench"
 	"github.com/fairlead/fairlead/lab/bench/rules"
+	"github.com/fairlead/fairlead/lab/bench/scale"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/demo"
 	"github.com/fairlead/fairlead/lab/sim/lvs"
@@ -43,8 +44,8 @@ type Experiment struct {
 	Takes time.Duration
 	// Root is true if the experiment needs root and the sandbox.
 	Root bool
-	// Kubernetes is true if it needs programs of Kubernetes.
-	Kubernetes bool
+	// Kubernetes contains the programs of Kubernetes that it needs.
+	Kubernetes []string
 	run        func(context.Context, Options, *Measured) error
 }
 
@@ -68,20 +69,28 @@ const (
 
 // experiments contains all of them in the order in which they run: the cheap ones first.
 var experiments = []Experiment{
-	{simulator, 4 * time.Minute, false, false, simulate},
-	{demonstration, time.Minute, true, false, demonstrate},
-	{ecmpFailures, time.Minute, true, false, routes("failures")},
-	{ecmpChanges, 2 * time.Minute, true, false, routes("convergence")},
-	{ecmpThroughput, 5 * time.Minute, true, false, routes("throughput")},
-	{podThroughput, 3 * time.Minute, true, false, pods("throughput")},
-	{podBalancer, 2 * time.Minute, true, false, pods("balancer")},
-	{podNetworks, 2 * time.Minute, true, false, pods("slices", "attachments", "federation")},
-	{ruleLists, 4 * time.Minute, true, false, lists},
-	{centralBalancer, time.Minute, true, true, ofEndpoints(endpoints.Central, 3)},
-	{partitions, time.Minute, true, true, ofEndpoints(endpoints.Partition, 3)},
-	{batchPeriods, 4 * time.Minute, true, true, ofEndpoints(endpoints.Batching, 1)},
-	{bandwidthRules, 4 * time.Minute, true, false, throughRules},
-	{ipvsRules, 8 * time.Minute, true, false, inIPVS},
+	{simulator, 4 * time.Minute, false, nil, simulate},
+	{demonstration, time.Minute, true, nil, demonstrate},
+	{ecmpFailures, time.Minute, true, nil, routes("failures")},
+	{ecmpSilence, time.Minute, true, nil, routes("holdtime")},
+	{ecmpNeighbors, time.Minute, true, nil, routes("neighbors")},
+	{ecmpZebra, time.Minute, true, nil, routes("zebra")},
+	{ecmpChanges, 2 * time.Minute, true, nil, routes("convergence")},
+	{kubeChanges, 3 * time.Minute, true, scale.Programs, scaleOnKubernetes},
+	{ecmpThroughput, 5 * time.Minute, true, nil, routes("throughput")},
+	{moves, 2 * time.Minute, true, nil, move},
+	{activeStandby, 2 * time.Minute, true, nil, compareStandby},
+	{podThroughput, 3 * time.Minute, true, nil, pods("throughput")},
+	{podsFarAway, 3 * time.Minute, true, nil, pods("wan")},
+	{podBulk, time.Minute, true, nil, pods("bulk")},
+	{podBalancer, 2 * time.Minute, true, nil, pods("balancer")},
+	{podNetworks, 2 * time.Minute, true, nil, pods("slices", "attachments", "federation")},
+	{ruleLists, 4 * time.Minute, true, nil, lists},
+	{centralBalancer, time.Minute, true, endpoints.Programs, ofEndpoints(endpoints.Central, 3)},
+	{partitions, time.Minute, true, endpoints.Programs, ofEndpoints(endpoints.Partition, 3)},
+	{batchPeriods, 4 * time.Minute, true, endpoints.Programs, ofEndpoints(endpoints.Batching, 1)},
+	{bandwidthRules, 4 * time.Minute, true, nil, throughRules},
+	{ipvsRules, 8 * time.Minute, true, nil, inIPVS},
 }
 
 // seeds is the number of seeds of a repetition: some claims need as many.
@@ -151,10 +160,13 @@ func pods(names ...string) func(context.Context, Options, *Measured) error {
 		c := cni.DefaultOptions()
 		c.Binary, c.Plugin, c.Progress, c.Cases = o.Binary, o.Plugin, o.Progress, names
 		c.Rates, c.Plain, c.Pods = []string{"1G", "10G"}, []string{"1G"}, []int{1, 4, 8}
-		if names[0] == "balancer" {
+		switch names[0] {
+		case "balancer":
 			c.Rounds = 9
+		case "wan":
+			c.Rounds, c.Seconds = 7, 2
 		}
-		if o.Length == Full && names[0] == "throughput" { // the paper's 1,000 s, one after the other
+		if o.Length == Full && (names[0] == "throughput" || names[0] == "wan") { // the paper's 1,000 s, one after the other
 			c.Seconds, c.Rounds = 1000, 2
 		}
 		r, err := cni.Run(ctx, c)

@@ -3,6 +3,10 @@ package papers
 import (
 	"fmt"
 	"slices"
+
+	"github.com/fairlead/fairlead/lab/bench/migration"
+	"github.com/fairlead/fairlead/lab/bench/scale"
+	"github.com/fairlead/fairlead/lab/bench/standby"
 )
 
 // The set-ups of several rows.
@@ -99,12 +103,12 @@ func ecmpRows() []Row {
 		routingTable("fig12b", "three load balancers", "b", 3),
 		routingTable("fig12c", "two services, with three and two load balancers", "c", 5),
 		fig13a(), fig13b(), fig13c(),
-		{
-			Item: "fig13c-kubernetes", Title: "ECMP update delay, with Kubernetes starting the pods", Claim: "Most delays are within 6 s and the largest is 10 s, including the start of the pods by Kubernetes.",
-			Values: []Value{{"most delays", 6, "s"}, {"largest delay", 10, "s"}}, Theirs: theirECMP, Missing: "kubectl scale of a Deployment of load balancers every 60 s on a cluster of two nodes",
-		},
+		fig13cKubernetes(),
 	}
 }
+
+// silentCut is the case without BFD.
+const silentCut = "holdtime: fairlead: a balancer's link is cut silently"
 
 // portableText returns what the text claims, and the appendices.
 func portableText() []Row {
@@ -116,15 +120,43 @@ func portableText() []Row {
 		},
 		{
 			Item: "sec5.2-hold-time", Title: "Hold time", Claim: "The route of an unresponsive load balancer is withdrawn after the hold time.",
-			Values: []Value{{"hold time in appendix D", 1800, "s"}}, Theirs: theirECMP, Missing: "detection by BGP's hold time alone, without BFD",
+			Values: []Value{{"hold time in appendix D", 1800, "s"}}, Theirs: theirECMP, Ours: "a hold time of 9 s, without BFD; the link of a load balancer is cut silently; " + ourECMP,
+			Note: "The hold time begins with the last message before the cut, which is up to a third of it earlier.", Experiment: ecmpSilence,
+			Tests: []Test{
+				between("until the router's kernel has no route to it, by the hold time", 0.66, 1.05, times, scaled(samples(silentCut), 1./9000)),
+				atLeast("share of delays within the hold time and half a second", 1, "", within(silentCut, 9500)),
+			},
 		},
 		{Item: "sec5.2-idle", Title: "CPU of the client", Claim: "Throughput does not grow beyond four load balancers because the client's CPU is 0 % idle.", Theirs: theirECMP, Missing: "throughput limited by the CPU of each load balancer, with the client's idle time recorded"},
 		{Item: "sec5.3", Title: "Resource consumption", Claim: "(The section is empty: it announces a comparison of CPU time.)", Missing: "CPU time for 1,000 requests, for each load balancer"},
-		{Item: "figA1", Title: "Redundancy with VRRP", Claim: "With VRRP one load balancer limits the throughput of all; with ECMP all of them are used.", Theirs: theirECMP, Missing: "active/standby at layer 2 next to ECMP: throughput and failover"},
-		{Item: "appB", Title: "gobgp and zebra on the router", Claim: "A router with gobgp and zebra installs all paths.", Theirs: theirECMP, Missing: "a router with gobgp and zebra; FRR and BIRD are tested"},
-		{Item: "appC", Title: "The reflector's dynamic neighbors", Claim: "The reflector accepts load balancers from a range of addresses, and sends all paths.", Theirs: theirECMP, Missing: "a reflector that is configured with a range, and load balancers at random addresses of it"},
+		{
+			Item: "figA1", Title: "Redundancy with VRRP", Claim: "With VRRP one load balancer limits the throughput of all; with ECMP all of them are used.", Theirs: theirECMP,
+			Ours: "three load balancers on one segment, with links of 20 Mbit/s; a VIP that one of them owns (--l2-interfaces), and one that a router learns by BGP; 32 TCP connections; XDP instead of IPVS",
+			Note: "The plot is the longest interruption of 32 UDP flows while the link of the owner is cut, of which the other VIP loses a third of its load balancers. The owner is dead after 0.9 s, a BGP neighbor by BFD after 3 × 300 ms.", Experiment: activeStandby,
+			Tests: []Test{
+				between("active/standby by the link of one load balancer", 0.9, 1, times, scaled(samples(standby.Standby+": throughput"), 1./20)),
+				between("ECMP with three load balancers by active/standby", 2.85, 3.15, times, ratio(standby.ECMP+": throughput", standby.Standby+": throughput")),
+			},
+			Plot: Plot{Y: "ms", Names: []string{standby.Standby, standby.ECMP}, Ours: []Line{bars("interruption", standby.Standby+": longest interruption of a flow", standby.ECMP+": longest interruption of a flow")}},
+		},
+		{
+			Item: "appB", Title: "gobgp and zebra on the router", Claim: "A router with gobgp and zebra installs all paths.", Theirs: theirECMP,
+			Ours: "GoBGP 4.8 (bin/tools/gobgpd) and zebra of Debian's FRR 8.4 behind our reflector, with three load balancers", Experiment: ecmpZebra,
+			Note:  "Debian's gobgpd 3.10 does not work with Debian's zebra: it ends when zebra sends it the interfaces, whose names have 16 bytes, where it expects 20.",
+			Tests: []Test{between("next hops in the router's kernel", 3, 3, "", samples("zebra: GoBGP 4: next hops in the router's kernel"))},
+		},
+		{
+			Item: "appC", Title: "The reflector's dynamic neighbors", Claim: "The reflector accepts load balancers from a range of addresses, and sends all paths.", Theirs: theirECMP,
+			Ours: "four load balancers at random addresses of 172.16.0.0/16, others in each round; " + ourECMP, Experiment: ecmpNeighbors,
+			Tests: []Test{
+				between("load balancers with a session, of four", 4, 4, "", samples("neighbors: sessions without a line for each neighbor")),
+				between("next hops in the router's kernel", 4, 4, "", samples("neighbors: next hops in the router's kernel")),
+			},
+		},
 		{Item: "appD", Title: "exabgp on the load balancer", Drawing: "a configuration; fairlead agent needs only --peer"},
-		{Item: "migration", Title: "Migration of a web service", Claim: "A web service moves between clusters: it starts at the new location, traffic is routed there, and the old cluster ends.", Theirs: "described in the introduction, not measured", Missing: "a Service that moves between two clusters with the same manifest, under load"},
+		migrated("A web service moves between clusters: it starts at the new location, traffic is routed there, and the old cluster ends.", "described in the introduction, not measured"),
+		unbroken("migration-apart", migration.Apart, "as in the paper, the clusters do not know each other", "packets of connections that stay open reach pods of the other cluster, which reset them; requests with their own connection fail only if they are in flight at that moment"),
+		unbroken("migration-together", migration.Together, "the second cluster also has the EndpointSlice of the first, so its load balancer selects the same pods for connections that exist", ""),
 	}
 }
 
@@ -174,5 +206,67 @@ func fig13c() Row {
 		Plot: Plot{Y: "ms", Names: []string{"largest, start", "largest, stop", "mean, start", "mean, stop"}, Log: true, Theirs: []Line{printed("delay", 0, 10_000, 1, 10_000)}, Ours: []Line{
 			bars("delay", starts+"max", stops+"max", starts+"p50", stops+"p50"),
 		}},
+	}
+}
+
+const ourMigration = "two clusters with a load balancer and two web servers each, on segments of their own behind one router; the same manifest of the Service; the second starts and advertises, the first drains and ends; 400 requests a second, half of them on 32 connections that stay open"
+
+// migrated is about the move of a service, which both papers about portable load balancers
+// describe and do not measure.
+func migrated(claim, theirs string) Row {
+	apart := func(what string) func(*Measured) []float64 { return samples(migration.Apart + ": " + what) }
+	second := func(cluster string) Line {
+		return curve(cluster+" cluster", migration.Apart+": "+cluster+" cluster, second %d", seconds()...)
+	}
+	return Row{
+		Item: "migration", Title: "Migration of a web service", Claim: claim, Theirs: theirs, Ours: ourMigration,
+		Note: "Second 0 of the plot begins when the router sends the first cluster no more packets.", Experiment: moves,
+		Tests: []Test{
+			atMost("until the router sends packets to the second cluster, from its start", 10, "s", scaled(apart(migration.Advertised), 1./1000)),
+			atMost("until it sends none to the first, from the start of its drain", 10, "s", scaled(apart(migration.Withdrawn), 1./1000)),
+			between("answers of the first cluster in the fourth second after", 0, 0, "", apart("old cluster, second 4")),
+			atLeast("answers of the second cluster in that second, of 400", 380, "", apart("new cluster, second 4")),
+		},
+		Plot: Plot{X: "seconds", Y: "requests/s", Ours: []Line{second("old"), second("new")}},
+	}
+}
+
+func seconds() (all []int) {
+	for s := migration.First; s <= migration.Last; s++ {
+		all = append(all, s)
+	}
+	return all
+}
+
+// unbroken is about what a move loses.
+func unbroken(item, way, ours, why string) Row {
+	return Row{
+		Item: item, Title: "Losses while a web service migrates", Claim: "(Not claimed.) No request fails and no connection breaks.", Theirs: "not measured", Ours: ours + "; " + ourMigration, Experiment: moves,
+		Tests: []Test{
+			between("requests that fail", 0, 0, "", samples(way+": requests failed")).because(why),
+			between("connections that break", 0, 0, "", samples(way+": connections broken")).because(why),
+		},
+	}
+}
+
+// fig13cKubernetes is Fig. 13 (c) with Kubernetes, which starts and stops the pods.
+func fig13cKubernetes() Row {
+	share := func(name, of string) Line {
+		l := Line{Name: name}
+		for seconds := range 13 {
+			l.Points = append(l.Points, At{X: float64(seconds), of: within(of, 1000*float64(seconds))})
+		}
+		return l
+	}
+	return Row{
+		Item: "fig13c-kubernetes", Title: "ECMP update delay, with Kubernetes starting the pods", Claim: "Most delays are within 6 s and the largest is 10 s, including the start of the pods by Kubernetes.",
+		Values: []Value{{"most delays", 6, "s"}, {"largest delay", 10, "s"}}, Theirs: theirECMP + "; another number every 60 s for 20 h",
+		Ours: "kubectl scale of a Deployment on a cluster of two nodes with kubelet and containerd, every 5 s, 12 times (paper: every 60 s for 20 h); pods on the router's segment, one router; XDP instead of IPVS; all on one machine", Experiment: kubeChanges,
+		Note: "The paper's histogram has no numbers; its points in the plot are those of its text, with at least half for most.",
+		Tests: []Test{
+			atLeast("scaled up: share of delays within 6 s", 0.5, "", within(scale.Up, 6000)), atLeast("scaled up: share within 10 s", 1, "", within(scale.Up, 10_000)),
+			atLeast("scaled down: share of delays within 6 s", 0.5, "", within(scale.Down, 6000)), atLeast("scaled down: share within 10 s", 1, "", within(scale.Down, 10_000)),
+		},
+		Plot: Plot{X: "seconds", Y: "share of delays within", Theirs: []Line{printed("delay", 6, 0.5, 10, 1)}, Ours: []Line{share("scaled up", scale.Up), share("scaled down", scale.Down)}},
 	}
 }

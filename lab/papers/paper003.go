@@ -45,7 +45,7 @@ func japanese() Paper {
 			Tests: []Test{between(comparedWithIPTables, 0.9, 1.1, times, asIPTables)},
 		},
 		{Item: "fig13-nginx", Title: "nginx as a load balancer", Claim: "nginx is much slower than both, and gains nothing from more pods.", Theirs: theirBench, Missing: "nginx as a proxy in a pod, with the same pods behind it"},
-		{Item: "migration", Title: "Migration of a web service", Claim: "A web service moves between clusters with the same configuration.", Theirs: "not measured", Missing: "a Service that moves between two clusters with the same manifest, under load"},
+		migrated("A web service moves between clusters with the same configuration.", "not measured"),
 	}}
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/fairlead/fairlead/internal/version"
 	"github.com/fairlead/fairlead/lab/bench"
-	"github.com/fairlead/fairlead/lab/bench/endpoints"
 )
 
 // Options configures a run.
@@ -55,11 +54,12 @@ func (o Options) NeedsRoot() bool {
 }
 
 // Programs returns the programs of Kubernetes that the selected experiments need.
-func (o Options) Programs() []string {
-	if slices.ContainsFunc(experimentsOf(o.Only), func(e Experiment) bool { return e.Kubernetes }) {
-		return endpoints.Programs
+func (o Options) Programs() (all []string) {
+	for _, e := range experimentsOf(o.Only) {
+		all = append(all, e.Kubernetes...)
 	}
-	return nil
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // Run runs the experiments of the selected rows that have no results yet, and returns the

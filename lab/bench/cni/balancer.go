@@ -66,7 +66,7 @@ func (b *balanced) name() string { return b.maker + "-" + b.kind }
 
 // balancer measures requests through a load balancer in each of flannel's networks.
 func balancer(ctx context.Context, o Options, r *bench.Report) (err error) {
-	n, err := newNetwork(ctx, o)
+	n, err := newNetwork(ctx, o, 0)
 	if err != nil {
 		return err
 	}

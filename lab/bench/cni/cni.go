@@ -53,9 +53,11 @@ type step struct {
 
 var steps = []step{
 	{"throughput", throughput},
+	{"wan", wide},
 	{"latency", latency},
 	{"balancer", balancer},
 	{"slices", attacked},
+	{"bulk", bulk},
 	{"attachments", attachments},
 	{"federation", federation},
 }

@@ -26,7 +26,7 @@ func TestCases(t *testing.T) {
 		t.Fatal(err)
 	}
 	report := benchtest.Run(t, binary, out, "cni",
-		"--case", "throughput,latency,balancer,attachments,federation", "--rounds", "1", "--seconds", "0.4", "--rates", "20M", "--plain", "20M", "--pods", "1")
+		"--case", "throughput,wan,latency,balancer,attachments,federation", "--rounds", "1", "--seconds", "0.4", "--rates", "20M", "--plain", "20M", "--pods", "1")
 	rows := map[string]bench.Row{}
 	for _, row := range report.Rows {
 		rows[row.Case] = row
@@ -40,6 +40,9 @@ func TestCases(t *testing.T) {
 	}
 	for _, kind := range []string{cni.Macvlan, cni.HostDevice} {
 		want = append(want, "20M, pod to server, "+kind+": less than the host", "20M, pod to server, "+kind+": CPU, over the least of bridge and overlays")
+	}
+	for _, kind := range []string{cni.Host, cni.VXLAN, cni.Weave, cni.Calico} {
+		want = append(want, "wan, 1G, pod to server, "+kind+": throughput")
 	}
 	for _, kind := range []string{cni.HostGW, cni.VXLAN, cni.TunUDP} {
 		want = append(want, "balancer, fairlead, "+kind+", RPS, 1 servers", "balancer, iptables, "+kind+", no RPS, 1 servers")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -23,15 +24,22 @@ const (
 	TunUDP     = "tun+udp"
 )
 
+// Kinds that only case wan has: what the packets of a pod to a server outside pass with
+// Weave Net (a bridge) and Calico (routes without a bridge), with their default MTUs.
+const (
+	Weave  = "bridge of Weave Net"
+	Calico = "routes of Calico"
+)
+
 // Kinds contains all kinds. The first is the floor.
 var Kinds = []string{Host, Macvlan, HostDevice, HostGW, VXLAN, TunUDP}
 
 // behind contains the kinds whose pods are attached to a bridge on the node, with the
 // bridge's number. They correspond to flannel's backends host-gw, vxlan and udp.
-var behind = map[string]int{HostGW: 0, VXLAN: 1, TunUDP: 2}
+var behind = map[string]int{HostGW: 0, VXLAN: 1, TunUDP: 2, Weave: 3}
 
 // mtus contains the MTUs of their pods: 1500 bytes less the encapsulation overhead.
-var mtus = map[string]int{HostGW: 1500, VXLAN: 1500 - 50, TunUDP: 1500 - 28}
+var mtus = map[string]int{HostGW: 1500, VXLAN: 1500 - 50, TunUDP: 1500 - 28, Weave: 1376, Calico: 1440}
 
 const (
 	podDev    = "eth0"
@@ -51,6 +59,8 @@ type place struct {
 type network struct {
 	*multisite.Sites
 	o Options
+	// settle is how long a transfer runs before it is measured.
+	settle time.Duration
 	// from contains Daejeon's pods by kind, to contains Busan's.
 	from, to map[string]place
 	// forwarders contains the PIDs of the TunUDP processes.
@@ -59,13 +69,14 @@ type network struct {
 	controllers map[*multisite.Site]*controller
 }
 
-// newNetwork builds the sites with a pod of every kind at each of them.
-func newNetwork(ctx context.Context, o Options) (*network, error) {
-	s, err := multisite.New(ctx)
+// newNetwork builds the sites with a pod of every kind at each of them, and with a delay
+// between them.
+func newNetwork(ctx context.Context, o Options, delay time.Duration) (*network, error) {
+	s, err := multisite.NewDelayed(ctx, delay)
 	if err != nil {
 		return nil, err
 	}
-	n := &network{Sites: s, o: o, from: map[string]place{}, to: map[string]place{}, controllers: map[*multisite.Site]*controller{}}
+	n := &network{Sites: s, o: o, settle: warmUp, from: map[string]place{}, to: map[string]place{}, controllers: map[*multisite.Site]*controller{}}
 	for site, places := range map[*multisite.Site]map[string]place{s.Daejeon: n.from, s.Busan: n.to} {
 		if err := n.populate(ctx, site, places); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", site.Name, err), s.Close())

@@ -15,7 +15,7 @@ const asking = 0.3
 // latency measures request latency on every path without a rate limit, one request at a
 // time.
 func latency(ctx context.Context, o Options, r *bench.Report) (err error) {
-	n, err := newNetwork(ctx, o)
+	n, err := newNetwork(ctx, o, 0)
 	if err != nil {
 		return err
 	}

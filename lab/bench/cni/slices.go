@@ -36,6 +36,33 @@ func attacked(ctx context.Context, o Options, r *bench.Report) error {
 	return nil
 }
 
+// bulkFlows is the number of connections of a data transfer.
+const bulkFlows = 8
+
+// bulk measures a data transfer over a slice with a guarantee while another slice attacks
+// it, second by second.
+func bulk(ctx context.Context, o Options, r *bench.Report) error {
+	got, err := slices.SliceUnderAttack(ctx, slices.Options{
+		Connections: bulkFlows,
+		Phase:       max(leastPhase, time.Duration(attacking*o.Seconds*float64(time.Second))),
+		Progress:    func(phase string) { o.logf("bulk: %s", phase) },
+	})
+	if err != nil {
+		return err
+	}
+	for _, phase := range []slices.Phase{slices.Alone, slices.Attacked} {
+		var short, rates []float64
+		for i, s := range got.Seconds {
+			if s.Phase == phase && i > 0 && got.Seconds[i-1].Phase == phase { // not the first second
+				rates, short = append(rates, s.Guaranteed/1e6), append(short, 100*(1-s.Guaranteed/(payload*float64(got.Guarantee))))
+			}
+		}
+		name := fmt.Sprintf("bulk, %d flows, %s guaranteed of %s, %s", bulkFlows, got.Guarantee, got.Uplink, phase)
+		r.Rows = append(r.Rows, bench.Plain(name, "Mbit/s", rates...), bench.Plain(name+": below the guarantee", "%", short...).AtMost(shortGoal))
+	}
+	return nil
+}
+
 func slicesRows(r *bench.Report, got slices.Result) {
 	alone, _ := got.Of(slices.Alone)
 	under, attacker := got.Of(slices.Attacked)

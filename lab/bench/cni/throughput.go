@@ -104,7 +104,7 @@ const (
 
 // throughput measures every path under every setting.
 func throughput(ctx context.Context, o Options, r *bench.Report) (err error) {
-	n, err := newNetwork(ctx, o)
+	n, err := newNetwork(ctx, o, 0)
 	if err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (n *network) measure(ctx context.Context, w way) (got run, err error) {
 		_, stopped := w.from.do(order{Stop: true})
 		err = errors.Join(err, stopped)
 	}()
-	if err := bench.Pause(ctx, warmUp); err != nil {
+	if err := bench.Pause(ctx, n.settle); err != nil {
 		return got, err
 	}
 	pids := []int{w.from.process.PID(), w.to.process.PID()}

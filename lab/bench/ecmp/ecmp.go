@@ -47,6 +47,8 @@ type Options struct {
 	Logs string
 	// Progress receives progress messages.
 	Progress io.Writer
+	// noBFD leaves sessions to their hold time.
+	noBFD bool
 	// Save, if set, is called with the partial report from time to time.
 	Save func(*bench.Report) error
 }
@@ -55,6 +57,8 @@ type Options struct {
 var cases = map[string]func(context.Context, Options, *bench.Report) error{
 	"convergence": convergence,
 	"failures":    failures,
+	"holdtime":    holdTime,
+	"neighbors":   neighbors,
 	"throughput":  throughput,
 	"bfd":         bfd,
 	"nexthops":    nexthops,
@@ -62,6 +66,7 @@ var cases = map[string]func(context.Context, Options, *bench.Report) error{
 	"restarts":    restarts,
 	"services":    services,
 	"table":       table,
+	"zebra":       zebra,
 }
 
 // Cases returns the names of all cases.

@@ -65,6 +65,20 @@ func newNetwork(ctx context.Context, o Options, balancers lab.Topology) (n *netw
 	return n, err
 }
 
+// newSpeakersNetwork builds the network with one host that has the addresses of all load
+// balancers.
+func newSpeakersNetwork(ctx context.Context, o Options, balancers int) (n *network, host string, err error) {
+	spec := lab.HostSpec{Name: "balancers"}
+	for i := range balancers {
+		spec.Loopback = append(spec.Loopback, balancerAddr(i).String()+"/32")
+	}
+	n, err = newNetwork(ctx, o, lab.Topology{
+		Hosts: []lab.HostSpec{spec},
+		Links: []lab.Link{{A: lab.At(spec.Name, "eth0", "10.0.2.1/16"), B: lab.Port(segment)}},
+	})
+	return n, spec.Name, err
+}
+
 func (n *network) close() error {
 	err := n.lab.Close()
 	if n.table != nil {

@@ -41,7 +41,7 @@ func (o Options) newSystem(ctx context.Context, name, router string, p topology.
 	p.Services = make([]topology.ServiceOptions, 1)
 	// One load balancer per node. Those that are leaving keep their node for a while.
 	p.Nodes = 2 * o.Most
-	c, err := cluster.New(ctx, cluster.Options{Binary: o.Binary, Router: router, Logs: logs, Paper: p})
+	c, err := cluster.New(ctx, cluster.Options{Binary: o.Binary, Router: router, Logs: logs, Paper: p, NoBFD: o.noBFD})
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/bench"
 )
 
@@ -24,14 +23,7 @@ const changesARound = 10
 
 // table measures how soon the router's kernel has a full table, and a single change.
 func table(ctx context.Context, o Options, r *bench.Report) (err error) {
-	balancers := lab.HostSpec{Name: "balancers"}
-	for i := range o.Balancers {
-		balancers.Loopback = append(balancers.Loopback, balancerAddr(i).String()+"/32")
-	}
-	base, err := newNetwork(ctx, o, lab.Topology{
-		Hosts: []lab.HostSpec{balancers},
-		Links: []lab.Link{{A: lab.At(balancers.Name, "eth0", "10.0.2.1/16"), B: lab.Port(segment)}},
-	})
+	base, host, err := newSpeakersNetwork(ctx, o, o.Balancers)
 	if err != nil {
 		return err
 	}
@@ -39,7 +31,7 @@ func table(ctx context.Context, o Options, r *bench.Report) (err error) {
 	if _, err := base.startReflector(); err != nil {
 		return err
 	}
-	all, err := base.speak(balancers.Name, 0, o.Balancers)
+	all, err := base.speak(host, 0, o.Balancers)
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,8 @@ type Options struct {
 	// Uplink is the rate of the node's uplink, Guarantee the part of it that one network
 	// is guaranteed.
 	Uplink, Guarantee vdn.Rate
+	// Connections is the number of TCP connections with the guarantee; 0 means 1.
+	Connections int
 	// Phase is the duration of each phase; 0 means 10 s.
 	Phase time.Duration
 	// Progress receives the name of each phase. It may be nil.
@@ -116,7 +118,10 @@ func SliceUnderAttack(ctx context.Context, o Options) (res Result, err error) {
 	}
 	defer m.close()
 	res = Result{Uplink: o.Uplink, Guarantee: o.Guarantee}
-	wanted := func(ctx context.Context) error { throughput.TCP(ctx, d.Host("a1"), m.at("a2"), 1); return nil }
+	wanted := func(ctx context.Context) error {
+		throughput.TCP(ctx, d.Host("a1"), m.at("a2"), max(1, o.Connections))
+		return nil
+	}
 	for _, phase := range []struct {
 		name  Phase
 		flows []func(context.Context) error

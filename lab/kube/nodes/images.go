@@ -49,6 +49,18 @@ func (c *Cluster) makeImages() ([]string, error) {
 	return paths, nil
 }
 
+// ProgramImage writes an image of a program, with the libraries of agnhost's image, to a
+// file in a folder.
+func ProgramImage(folder, name, program string) (file string, err error) {
+	root, err := checkout.Root()
+	if err != nil {
+		return "", err
+	}
+	file = filepath.Join(folder, filepath.Base(program)+".tar")
+	i := image{name: name, command: []string{"/" + filepath.Base(program)}, programs: []string{program}, root: filepath.Join(root, "out/kube/pod")}
+	return file, i.write(file)
+}
+
 // image is a container image of one layer: the contents of a folder, if any, and programs
 // in /.
 type image struct {

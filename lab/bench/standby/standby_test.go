@@ -1,0 +1,37 @@
+package standby
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// TestBoth measures each way once. ECMP carries more, and neither loses a flow permanently.
+func TestBoth(t *testing.T) {
+	o := DefaultOptions()
+	o.Binary, o.Balancers, o.Rate, o.Rounds, o.Window, o.Progress = filepath.Join(t.TempDir(), "fairlead"), 2, 5, 1, 2*time.Second, t.Output()
+	if err := testkit.Build(o.Binary); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, row := range r.Rows {
+		got[row.Case] = row.Measured
+	}
+	if one, all := got[Standby+": throughput"], got[ECMP+": throughput"]; one < 1 || one > 6 || all < 1.5*one {
+		t.Errorf("%g Mbit/s through one, %g through all", one, all)
+	}
+	for _, way := range []string{Standby, ECMP} {
+		if gap := got[way+": longest interruption of a flow"]; gap < 100 || gap > float64(outage.Milliseconds())*3/4 {
+			t.Errorf("%s: %g ms", way, gap)
+		}
+	}
+	testkit.NoLeftovers(t)
+}
