@@ -56,6 +56,10 @@ var Ways = []string{Apart, Together}
 // kept is the number of connections that stay open.
 const kept = 32
 
+// patience is the timeout of a request: one that is only slow, on a busy machine, is not
+// lost.
+const patience = 20 * time.Second
+
 // Run moves a service. It must run in the sandbox.
 func Run(ctx context.Context, o Options) (*bench.Report, error) {
 	r := bench.New("migration")
@@ -158,7 +162,7 @@ func (o Options) once(ctx context.Context, way string) (m moved, err error) {
 	if _, err := n.routed(ctx, old); err != nil {
 		return m, err
 	}
-	c, err := load.Start(ctx, load.Config{Dial: n.lab.Host("client").Dial, Locals: clientAddrs(), Target: vip, KeepAlive: kept, KeepAliveRate: o.Rate, OneShotRate: o.Rate})
+	c, err := load.Start(ctx, load.Config{Dial: n.lab.Host("client").Dial, Locals: clientAddrs(), Target: vip, KeepAlive: kept, KeepAliveRate: o.Rate, OneShotRate: o.Rate, Timeout: patience})
 	if err != nil {
 		return m, err
 	}
