@@ -1,12 +1,15 @@
 package papers
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // bandwidths returns the table of bandwidth, measured in three ways.
 func bandwidths() []Row {
 	const (
 		first = "rules apply to the first packet of a connection: bandwidth-connections and bandwidth-packets have the same rules and more first packets"
-		scan  = "the first packet passes all rules before its own; see the times of connect to the last: for 25,000 Services, they are shorter than sending 64 KiB is"
+		scan  = "the first packet passes all rules before its own: some 0.6 ms for the last of 25,000 Services in the guest, no more than the transfer itself takes"
 	)
 	return []Row{
 		bandwidth("bandwidth", "one connection", "messages of 64 KiB over one connection, as qperf's test of TCP sends them", first),
@@ -33,11 +36,11 @@ func bandwidth(item, load, how, why string) Row {
 	}
 	services := []int{1, 1000, 5000, 10_000, 25_000, 50_000}
 	for _, way := range []struct {
-		name, cases string
+		name        string
 		first, last []float64
 	}{
-		{"iptables", "iptables", []float64{66.6, 64, 50, 15, 0, 0}, []float64{66.6, 56, 38.6, 6, 0, 0}},
-		{"IPVS", "ipvs", []float64{65.3, 61.7, 53.5, 43, 30, 24}, []float64{65.3, 55.3, 53.8, 43.5, 28.5, 23.8}},
+		{"iptables", []float64{66.6, 64, 50, 15, 0, 0}, []float64{66.6, 56, 38.6, 6, 0, 0}},
+		{"IPVS", []float64{65.3, 61.7, 53.5, 43, 30, 24}, []float64{65.3, 55.3, 53.8, 43.5, 28.5, 23.8}},
 	} {
 		theirs := Line{Name: way.name + ", last Service"}
 		for i, n := range services {
@@ -49,7 +52,7 @@ func bandwidth(item, load, how, why string) Row {
 		}
 		row.Plot.Theirs = append(row.Plot.Theirs, theirs)
 		for _, position := range []string{"first", "last"} {
-			row.Plot.Ours = append(row.Plot.Ours, curveOf(highs, way.name+", "+position+" Service", way.cases+", %d Services: "+load+" to the "+position, services...))
+			row.Plot.Ours = append(row.Plot.Ours, curveOf(highs, way.name+", "+position+" Service", strings.ToLower(way.name)+", %d Services: "+load+" to the "+position, services...))
 		}
 	}
 	return row

@@ -24,6 +24,7 @@ func batchRequests() Row {
 func batchLatency() Row {
 	row := batchRow("batch-latency", "all known", "Batching for 0.5 s reduces the time until all endpoints are known by more than 59 %.", 41,
 		"at 280 pods per second, the last of 1,000 is ready after 3.6 s, and of 2,000 after 7.1 s; the controllers are done less than 2.5 s later also without batching, as their queue joins what waits in it")
+	row.Title = "Batch processing: latency"
 	for _, b := range batches {
 		row.print(b.services, b.seconds, "s")
 	}

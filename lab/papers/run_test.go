@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,32 +77,6 @@ func TestRun(t *testing.T) {
 func TestPrograms(t *testing.T) {
 	if with, without := options(t, "002/central").Programs(), options(t, "001").Programs(); len(with) != 3 || len(without) != 0 {
 		t.Errorf("%q with a cluster, %q without", with, without)
-	}
-}
-
-// TestBatchRow judges half of the requests, and a tenth of the time.
-func TestBatchRow(t *testing.T) {
-	faked(t, func(_ Options, _ string, m *Measured) error {
-		m.Samples = map[string][]float64{}
-		for _, kind := range []string{"endpoints", "endpointslices"} {
-			for _, limit := range []string{"", ", 50 requests/s at most"} {
-				for i, n := range []int{100, 150, 200} {
-					name := fmt.Sprintf("%s, %d Services%s, period ", kind, n, limit)
-					m.Samples[name+"0s: requests"], m.Samples[name+"500ms: requests"] = []float64{1000}, []float64{500 + float64(i)}
-					m.Samples[name+"0s: all known"], m.Samples[name+"500ms: all known"] = []float64{10}, []float64{1 + float64(i)/10}
-				}
-			}
-		}
-		return nil
-	})
-	report, err := Run(t.Context(), options(t, "002/batch-requests", "002/batch-latency"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for id, want := range map[string]Verdict{"002/batch-requests": DoesNot, "002/batch-latency": Holds} {
-		if row := find(t, report, id); row.Verdict != want || len(row.Values) != 6 || len(row.Curves) != 10 || row.N != 6 {
-			t.Errorf("%s: %+v", id, row)
-		}
 	}
 }
 

@@ -81,11 +81,13 @@ func (c *controlPlane) batch(ctx context.Context, o Options, services int, perio
 		}
 		seconds[kind] = at.Sub(began).Seconds()
 	}
-	requests, err = c.settledWrites(ctx, idle)
+	if requests, err = c.settledWrites(ctx, idle); err != nil {
+		return nil, nil, err
+	}
 	for _, kind := range kinds {
 		requests[kind] -= before[kind]
 	}
-	return requests, seconds, err
+	return requests, seconds, nil
 }
 
 // prepare creates the Services, and returns the writes up to now as soon as the

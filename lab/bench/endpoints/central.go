@@ -46,10 +46,17 @@ func clientsName(n int) string {
 	return fmt.Sprintf("%d nodes", n)
 }
 
-// sink reports the endpoint of the Service that changes.
+// sink reports that everything is read, and the endpoint of the Service that changes.
 type sink struct {
-	loaded func()
-	seen   chan<- netip.Addr
+	ctx          context.Context
+	loaded, seen chan<- netip.Addr
+}
+
+func (s sink) send(to chan<- netip.Addr, a netip.Addr) {
+	select {
+	case <-s.ctx.Done():
+	case to <- a:
+	}
 }
 
 // changing is the EndpointSlice that changes: that of the first seeded Service.
@@ -59,10 +66,10 @@ func (s sink) SetService(*proxy.Service)   {}
 func (s sink) DeleteService(service.ID)    {}
 func (s sink) DeleteSlice(_ proxy.SliceID) {}
 func (s sink) SetNode(proxy.Node)          {}
-func (s sink) Loaded()                     { s.loaded() }
+func (s sink) Loaded()                     { s.send(s.loaded, netip.Addr{}) }
 func (s sink) SetSlice(slice *proxy.Slice) {
 	if slice.ID == changing && len(slice.Endpoints) > 0 {
-		s.seen <- slice.Endpoints[0].Addr
+		s.send(s.seen, slice.Endpoints[0].Addr)
 	}
 }
 
@@ -72,18 +79,17 @@ func (e *experiment) clients(ctx context.Context, c *controlPlane, n int) (err e
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
-	var running, loading sync.WaitGroup
+	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop()
-	seen := make(chan netip.Addr, n)
+	loaded, seen := make(chan netip.Addr, n), make(chan netip.Addr, 2*n)
 	for i := range n {
 		kubeconfig, err := c.KubeconfigFor(fmt.Sprintf("client-%d", i), "system:masters")
 		if err != nil {
 			return err
 		}
-		loading.Add(1)
 		s, err := source.New(source.Config{
-			Kubeconfig: kubeconfig, Node: nodeName(i), Sink: sink{sync.OnceFunc(loading.Done), seen}, Log: slog.New(slog.DiscardHandler),
+			Kubeconfig: kubeconfig, Node: nodeName(i), Sink: sink{ctx, loaded, seen}, Log: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			return err
@@ -91,11 +97,10 @@ func (e *experiment) clients(ctx context.Context, c *controlPlane, n int) (err e
 		running.Go(func() { _ = s.Run(ctx, nil) }) // it ends with the context
 	}
 	for range n {
-		if _, err := next(ctx, seen); err != nil {
+		if _, err := next(ctx, loaded); err != nil {
 			return fmt.Errorf("read the Services: %w", err)
 		}
 	}
-	loading.Wait()
 	time.Sleep(idle) // the watches follow the lists
 	after, err := c.load(ctx)
 	if err != nil {
