@@ -109,13 +109,16 @@ func (t *term) listenReports(r *reports, queue serviceQueue) {
 	_, _ = r.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { wake.Up(r.changed) }, UpdateFunc: func(any, any) { wake.Up(r.changed) },
 		DeleteFunc: func(o any) {
-			if report, ok := o.(*v1alpha1.NodeReport); ok {
-				keep := keepReports * t.StatusInterval
-				r.mu.Lock()
-				r.stopped[report.Name] = stoppedReport{report, time.Now().Add(keep)}
-				r.mu.Unlock()
-				time.AfterFunc(keep, func() { wake.Up(r.changed) })
+			report, ok := o.(*v1alpha1.NodeReport)
+			if !ok { // deleted during an interruption, so long ago
+				wake.Up(r.changed)
+				return
 			}
+			keep := keepReports * t.StatusInterval
+			r.mu.Lock()
+			r.stopped[report.Name] = stoppedReport{report, time.Now().Add(keep)}
+			r.mu.Unlock()
+			time.AfterFunc(keep, func() { wake.Up(r.changed) })
 		},
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -29,6 +30,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/lab/testkit/refuse"
+	"github.com/fairlead/fairlead/source/object"
 )
 
 // within is how long any step may take on a busy machine.
@@ -292,6 +294,27 @@ func (w *world) address(t *testing.T, name string) (vip netip.Addr) {
 		return err
 	})
 	return vip
+}
+
+// reported waits until the conditions of a Service say what load balancers report.
+func (w *world) reported(t *testing.T, name, want string) {
+	t.Helper()
+	testkit.Eventually(t, within, func() error {
+		s, err := w.api.CoreV1().Services("default").Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, of := range []string{object.ConditionProgrammed, object.ConditionAdvertised} {
+			c := meta.FindStatusCondition(s.Status.Conditions, of)
+			if c == nil {
+				return fmt.Errorf("%s has no condition %s", name, of)
+			}
+			if got := fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message); got != want {
+				return fmt.Errorf("%s of %s is %q, want %q", of, name, got, want)
+			}
+		}
+		return nil
+	})
 }
 
 // hops returns the load balancers that are next hops for an address in the router's

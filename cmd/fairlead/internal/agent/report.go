@@ -22,7 +22,9 @@ func (a *agent) report(ctx context.Context) {
 	for sleep.For(ctx, reportPace) {
 		if v := a.loop.View(); v.Loaded && (a.speaker == nil || a.peersKnown.Load()) {
 			a.cluster.Report(ctx, reports(a.peers(), v.Plan, v.Announced))
-			a.cluster.ReportServices(ctx, a.statusSource().Outcomes())
+			if a.config.Only == "" { // several dedicated ones may be on one node
+				a.cluster.ReportServices(ctx, a.statusSource().Outcomes())
+			}
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
