@@ -24,13 +24,16 @@ func routing(t *testing.T, w *world) {
 	w.wantRouting(t, "BGPPeer", "tor", "0/0 Accepted=True Accepted: ; Established=Unknown NoNodeReports: no load balancer reports it; ")
 	kubeconfig, err := w.cluster.KubeconfigFor(agentUser)
 	w.must(t, err)
+	dedicated := func(node, pod string) *sourcekube.Source {
+		s, err := sourcekube.New(sourcekube.Config{Kubeconfig: kubeconfig, Node: node, Pod: pod, Log: slog.Default()})
+		w.must(t, err)
+		return s
+	}
 	agent := func(node string) *sourcekube.Source {
 		_, err := w.core.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{})
 		w.must(t, err)
 		t.Cleanup(func() { _ = w.core.CoreV1().Nodes().Delete(ctx, node, metav1.DeleteOptions{}) })
-		s, err := sourcekube.New(sourcekube.Config{Kubeconfig: kubeconfig, Node: node, Log: slog.Default()})
-		w.must(t, err)
-		return s
+		return dedicated(node, "")
 	}
 	tor, all := sourcekube.Reported{Kind: "BGPPeer", Name: "tor"}, sourcekube.Reported{Kind: "Advertisement", Name: "all"}
 	up, down := sourcekube.Report{Ready: true, Message: "established"}, sourcekube.Report{Message: "active: connection refused"}
@@ -39,6 +42,10 @@ func routing(t *testing.T, w *world) {
 	b.Report(ctx, map[sourcekube.Reported]sourcekube.Report{tor: down})
 	w.wantRouting(t, "BGPPeer", "tor", "1/2 Accepted=True Accepted: ; Established=False SomeNodes: 1/2 nodes; n2: active: connection refused; ")
 	w.wantRouting(t, "Advertisement", "all", "1/1 Accepted=True Accepted: ; Advertised=True AllNodes: 1/1 nodes; ")
+	web := dedicated("n2", "web-1")
+	web.Report(ctx, map[sourcekube.Reported]sourcekube.Report{tor: {Message: "idle"}})
+	w.wantRouting(t, "BGPPeer", "tor", "1/3 Accepted=True Accepted: ; Established=False SomeNodes: 1/3 nodes; n2: active: connection refused; n2/web-1: idle; ")
+	web.Report(ctx, nil)
 	b.Report(ctx, map[sourcekube.Reported]sourcekube.Report{tor: up})
 	version := w.wantRouting(t, "BGPPeer", "tor", "2/2 Accepted=True Accepted: ; Established=True AllNodes: 2/2 nodes; ")
 	b.Report(ctx, map[sourcekube.Reported]sourcekube.Report{tor: up})

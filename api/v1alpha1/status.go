@@ -35,8 +35,9 @@ type RoutingStatus struct {
 
 // NodeState is the state on one node.
 type NodeState struct {
-	// Node is the name of the node.
-	// +kubebuilder:validation:MaxLength=253
+	// Node is the name of the node. For a dedicated load balancer, of which a node may have
+	// several, it is "node/pod".
+	// +kubebuilder:validation:MaxLength=507
 	Node string `json:"node"`
 	// Ready means that the session is established, or that all prefixes are advertised.
 	Ready bool `json:"ready"`

@@ -36,6 +36,8 @@ type Config struct {
 	Kubeconfig string
 	// Node is the name of this node. A Sink requires it; if empty, no node is watched.
 	Node string
+	// Pod is the name of the pod if this is a dedicated load balancer: a node may have several.
+	Pod string
 	// Sink, if set, receives everything that a service proxy needs.
 	Sink proxy.Sink
 	// OnNode, if set, is called whenever the node changes.

@@ -66,7 +66,7 @@ func (s *Source) Report(ctx context.Context, now map[Reported]Report) {
 		}
 		entries := []v1alpha1.NodeState{}
 		if is {
-			entries = append(entries, v1alpha1.NodeState{Node: s.config.Node, Ready: report.Ready, Message: shorten.Text(report.Message, shorten.EventNote)})
+			entries = append(entries, v1alpha1.NodeState{Node: s.reportsAs(), Ready: report.Ready, Message: shorten.Text(report.Message, shorten.EventNote)})
 		}
 		if err := s.writeEntries(ctx, o, entries); err != nil {
 			failed = err.Error()
@@ -97,6 +97,14 @@ func (s *Source) reportable() (all []Reported) {
 	return all
 }
 
+// reportsAs is the name in entries.
+func (s *Source) reportsAs() string {
+	if s.config.Pod != "" {
+		return s.config.Node + "/" + s.config.Pod
+	}
+	return s.config.Node
+}
+
 // writeEntries makes the entries of this node, and no others, those that are given.
 func (s *Source) writeEntries(ctx context.Context, o Reported, entries []v1alpha1.NodeState) error {
 	body, err := json.Marshal(map[string]any{
@@ -108,7 +116,7 @@ func (s *Source) writeEntries(ctx context.Context, o Reported, entries []v1alpha
 	}
 	// A field manager per node: applying a list replaces only entries of the same manager. Its
 	// name is limited to 128 bytes, that of a node is not.
-	force, manager := true, fmt.Sprintf("fairlead-agent-%x", sha256.Sum224([]byte(s.config.Node)))
+	force, manager := true, fmt.Sprintf("fairlead-agent-%x", sha256.Sum224([]byte(s.reportsAs())))
 	err = s.client.own.Patch(types.ApplyPatchType).Resource(describable[o.Kind].resource).Name(o.Name).SubResource("status").
 		VersionedParams(&metav1.PatchOptions{FieldManager: manager, Force: &force}, metav1.ParameterCodec).Body(body).Do(ctx).Error()
 	if apierrors.IsNotFound(err) {

@@ -9,9 +9,11 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -244,6 +246,11 @@ func (a *agent) openSource() (err error) {
 	c := kube.Config{
 		Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, AcceptFrom: r.AcceptFrom, RequireClass: r.RequireClass,
 		GatewayAPI: r.GatewayAPI, Advertisements: r.Balancer || r.DSR, Log: log,
+	}
+	if r.Only != "" {
+		if c.Pod, err = os.Hostname(); err != nil {
+			return fmt.Errorf("name of the pod: %w", err)
+		}
 	}
 	if r.Balancer {
 		c.OnPeers, c.DrainOnCordon, c.DrainTaints = a.setPeers, r.DrainOnCordon, r.DrainTaints
