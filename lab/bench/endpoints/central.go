@@ -74,7 +74,7 @@ func (s sink) SetSlice(slice *proxy.Slice) {
 }
 
 func (e *experiment) clients(ctx context.Context, c *controlPlane, n int) (err error) {
-	before, err := c.load(ctx)
+	before, err := c.settledLoad(ctx) // the watches of earlier clients end after their clients
 	if err != nil {
 		return err
 	}
@@ -101,8 +101,7 @@ func (e *experiment) clients(ctx context.Context, c *controlPlane, n int) (err e
 			return fmt.Errorf("read the Services: %w", err)
 		}
 	}
-	time.Sleep(idle) // the watches follow the lists
-	after, err := c.load(ctx)
+	after, err := c.settledLoad(ctx) // watches follow the lists
 	if err != nil {
 		return err
 	}
@@ -121,6 +120,22 @@ func next(ctx context.Context, seen <-chan netip.Addr) (netip.Addr, error) {
 		return a, nil
 	case <-time.After(settleLimit):
 		return netip.Addr{}, errors.New("timeout")
+	}
+}
+
+// settledLoad returns the load as soon as no watch begins or ends for a while.
+func (c *controlPlane) settledLoad(ctx context.Context) (map[string]float64, error) {
+	for last := -1.0; ; {
+		now, err := c.load(ctx)
+		if err != nil || now["watches"] == last {
+			return now, err
+		}
+		last = now["watches"]
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(idle):
+		}
 	}
 }
 

@@ -36,8 +36,11 @@ func TestSmall(t *testing.T) {
 			"endpoints, 110 pods: objects": 1, "endpointslices, 110 pods: objects": 2, "endpointslices, 110 pods: bytes of one change": 0,
 			"endpoints, 110 pods: requests of one change": 1, "endpointslices, 110 pods: requests of one change": 1, "endpoints, 110 pods: requests until all are ready": 0,
 		}},
-		"central": {Central, map[string]float64{
-			"3 nodes: connections": 3, "one load balancer: watches": 0, "3 nodes: requests until all is read": 0, "3 nodes: a change is known": 0,
+		"central": {func(ctx context.Context, o Options) (*bench.Report, error) {
+			o.Rounds = 3 // the watches of a round must not be counted in the next one
+			return Central(ctx, o)
+		}, map[string]float64{
+			"3 nodes: connections": 3, "one load balancer: watches": 3, "3 nodes: watches": 9, "3 nodes: requests until all is read": 0, "3 nodes: a change is known": 0,
 			"request by the node's proxy": 0, "request by a central load balancer": 0,
 		}},
 	} {
@@ -48,7 +51,7 @@ func TestSmall(t *testing.T) {
 			}
 			for want, value := range c.want {
 				i := slices.IndexFunc(r.Rows, func(row bench.Row) bool { return row.Case == want })
-				if i < 0 || r.Rows[i].Measured <= 0 || value > 0 && r.Rows[i].Measured != value {
+				if i < 0 || r.Rows[i].Min <= 0 || value > 0 && r.Rows[i].Measured != value {
 					t.Errorf("%q is not %g (0: anything positive): %+v", want, value, r.Rows)
 				}
 			}
