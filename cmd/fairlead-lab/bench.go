@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/survival"
 	"github.com/fairlead/fairlead/lab/bench/xdpbench"
+	"github.com/fairlead/fairlead/lab/budget"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
@@ -213,7 +214,9 @@ Requires root. Everything runs in namespaces that end with the command.`,
 }
 
 // enterBench re-executes this program in its own sandbox.
-func enterBench() error { return sandbox.Enter(sandbox.Options{Name: "bench", Net: true}) }
+func enterBench() error {
+	return sandbox.Enter(sandbox.Options{Name: "bench", Net: true, Outside: budget.Serve})
+}
 
 // runBenchPrograms measures in its own sandbox. If something fails, it still reports what
 // was measured before.
