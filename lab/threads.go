@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -37,7 +38,8 @@ func (h *Host) ReceiveInThreads(dev string, queues int) (threads []budget.Kernel
 	})
 	if err == nil {
 		err = h.inSysfs(func() error {
-			return os.WriteFile(filepath.Join("/sys/class/net", dev, "threaded"), []byte("1"), 0)
+			threaded := filepath.Join("/sys/class/net", dev, "threaded")
+			return errors.Join(os.WriteFile(threaded, []byte("0"), 0), os.WriteFile(threaded, []byte("1"), 0)) // a new queue gets no thread otherwise
 		})
 	}
 	if err == nil {
@@ -75,7 +77,7 @@ func receivers(dev string) (threads []budget.KernelThread, err error) {
 	}
 	request := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_DUMP)
 	request.AddRawData(append([]byte{cmdGetNAPI, 1, 0, 0}, nl.NewRtAttr(napiIfindex, nl.Uint32Attr(uint32(link.Index))).Serialize()...))
-	answers, err := request.Execute(unix.NETLINK_GENERIC, 0)
+	answers, err := dump(request)
 	for _, answer := range answers {
 		attrs, malformed := nl.ParseRouteAttr(answer[nl.SizeofGenlmsg:])
 		err = errors.Join(err, malformed)
@@ -86,4 +88,32 @@ func receivers(dev string) (threads []budget.KernelThread, err error) {
 		}
 	}
 	return threads, err
+}
+
+// dump reads until the end. Execute stops after the first of these messages, because
+// they lack the flag of a dump.
+func dump(request *nl.NetlinkRequest) (all [][]byte, err error) {
+	s, err := nl.Subscribe(unix.NETLINK_GENERIC)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	if err := s.Send(request); err != nil {
+		return nil, err
+	}
+	for {
+		messages, _, err := s.Receive()
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range messages {
+			switch m.Header.Type {
+			case unix.NLMSG_DONE:
+				return all, nil
+			case unix.NLMSG_ERROR:
+				return nil, syscall.Errno(-int32(binary.NativeEndian.Uint32(m.Data)))
+			}
+			all = append(all, m.Data)
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/budget"
 )
 
 // TestReceiveInThreads limits the threads that receive for a host: they use no more than
@@ -18,9 +19,17 @@ func TestReceiveInThreads(t *testing.T) {
 	if err := l.Host("a").Offload("eth0", false); err != nil {
 		t.Fatal(err)
 	}
-	threads, err := l.Host("b").ReceiveInThreads("eth0", 1)
-	if err != nil {
-		t.Fatal(err)
+	var threads []budget.KernelThread
+	for _, queues := range []int{1, 2, 1} {
+		var err error
+		if threads, err = l.Host("b").ReceiveInThreads("eth0", queues); err != nil {
+			t.Fatal(err) // a CPU is needed for each queue
+		}
+		for _, thread := range threads {
+			if err := thread.Limit(0.1); err != nil {
+				t.Errorf("%d queues: %v", queues, err)
+			}
+		}
 	}
 	const share = 0.02
 	if err := threads[0].Limit(share); err != nil {
@@ -47,9 +56,6 @@ func TestReceiveInThreads(t *testing.T) {
 	// A tick may pass before the kernel notices that a budget is used up.
 	if used, most := after-before, time.Duration(2*share*float64(time.Since(began))); used <= 0 || used > most+10*time.Millisecond {
 		t.Errorf("used %s in %s, want at most %s", used, time.Since(began), most)
-	}
-	if err := threads[0].Limit(0); err != nil {
-		t.Error(err)
 	}
 	if _, err := l.Host("b").ReceiveInThreads("eth1", 1); err == nil {
 		t.Error("no error for an interface that does not exist")

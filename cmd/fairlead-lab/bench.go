@@ -34,12 +34,13 @@ writes it to a file, and exits with 1 if a goal is missed.`,
   fairlead-lab bench rules
   fairlead-lab bench ecmp
   fairlead-lab bench cni
+  fairlead-lab bench web
   fairlead-lab bench sim`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchDataplaneCommand(), newBenchPeersCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchIPVSCommand(), newBenchKubeCommand(), newBenchRulesCommand(), newBenchECMPCommand(), newBenchCNICommand(), newBenchSimCommand(),
-		newBenchShowCommand(), newBenchServerCommand(), newBenchKubeFloorCommand(), newBenchSpeakersCommand(), newBenchCNIPeerCommand(), newBenchCNIForwardCommand())
+	cmd.AddCommand(newBenchDataplaneCommand(), newBenchPeersCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchIPVSCommand(), newBenchKubeCommand(), newBenchRulesCommand(), newBenchECMPCommand(), newBenchCNICommand(), newBenchWebCommand(), newBenchSimCommand(),
+		newBenchShowCommand(), newBenchServerCommand(), newBenchKubeFloorCommand(), newBenchSpeakersCommand(), newBenchCNIPeerCommand(), newBenchCNIForwardCommand(), newBenchWebGuestCommand())
 	return cmd
 }
 

@@ -22,26 +22,36 @@ import (
 // period is short next to the timeouts of TCP.
 const period = 10 * time.Millisecond
 
-// none is the share of a thread without a limit.
-const none = 0
+// Thread is the ID of a thread of a process.
+type Thread int
 
-// set limits a thread to a share of one CPU. Its children have no limit.
-func set(thread int, share float64) error {
-	attr := unix.SchedAttr{Policy: unix.SCHED_NORMAL}
-	if share != none {
-		attr = unix.SchedAttr{
-			Policy: unix.SCHED_DEADLINE, Flags: unix.SCHED_FLAG_RESET_ON_FORK,
-			Runtime: uint64(share * float64(period)), Deadline: uint64(period), Period: uint64(period),
-		}
+// Limit limits the thread to a share of one CPU, until it ends: a thread that leaves the
+// deadline scheduler while it sleeps would not return its share (Linux 6.18). The sum of
+// all shares is at most 0.95 of the CPUs. Children of the thread have no limit.
+func (t Thread) Limit(share float64) error {
+	attr := unix.SchedAttr{
+		Policy: unix.SCHED_DEADLINE, Flags: unix.SCHED_FLAG_RESET_ON_FORK,
+		Runtime: uint64(share * float64(period)), Deadline: uint64(period), Period: uint64(period),
 	}
-	if err := unix.SchedSetAttr(thread, &attr, 0); err != nil {
-		return fmt.Errorf("thread %d: a budget of %g CPU: %w", thread, share, err)
+	if err := unix.SchedSetAttr(int(t), &attr, 0); err != nil {
+		return fmt.Errorf("thread %d: a budget of %g CPU: %w", t, share, err)
 	}
 	return nil
 }
 
-// Process limits each thread of a process to a share of one CPU; 0 means no limit.
-// Threads that start later have no limit.
+// Used returns the CPU time that the thread has used.
+func (t Thread) Used() (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", t))
+	if err != nil {
+		return 0, err
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	ns, err := strconv.ParseInt(first, 10, 64)
+	return time.Duration(ns), err
+}
+
+// Process limits each thread of a process to a share of one CPU. Threads that start later
+// have no limit.
 func Process(pid int, share float64) error {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 	if err == nil && len(threads) == 0 {
@@ -49,7 +59,7 @@ func Process(pid int, share float64) error {
 	}
 	for _, path := range threads {
 		thread, _ := strconv.Atoi(filepath.Base(path))
-		err = errors.Join(err, set(thread, share))
+		err = errors.Join(err, Thread(thread).Limit(share))
 	}
 	return err
 }
@@ -58,7 +68,7 @@ func Process(pid int, share float64) error {
 // in a sandbox, whose Options.Outside must be Serve.
 type KernelThread int
 
-// Limit limits the thread to a share of one CPU; 0 means no limit.
+// Limit limits the thread to a share of one CPU, like Thread.Limit.
 func (k KernelThread) Limit(share float64) error {
 	_, err := k.ask("limit", strconv.FormatFloat(share, 'g', -1, 64))
 	return err
@@ -97,7 +107,7 @@ func serve(words []string) (string, error) {
 	if len(words) < 2 {
 		return "", fmt.Errorf("%q: what, and which thread?", words)
 	}
-	pid, err := find(words[len(words)-1])
+	thread, err := find(words[len(words)-1])
 	if err != nil {
 		return "", err
 	}
@@ -107,29 +117,24 @@ func serve(words []string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return "done", set(pid, share)
+		return "done", thread.Limit(share)
 	case words[0] == "used":
-		return used(pid)
+		took, err := thread.Used()
+		return strconv.FormatInt(int64(took), 10), err
 	}
 	return "", fmt.Errorf("unknown request %q", words)
 }
 
-// find returns the PID of the thread with a NAPI ID, which is part of its name:
+// find returns the thread with a NAPI ID, which is part of its name:
 // napi/eth0-8193.
-func find(id string) (pid int, err error) {
+func find(id string) (Thread, error) {
 	all, err := filepath.Glob("/proc/[0-9]*/comm")
 	for _, path := range all {
 		name, _ := os.ReadFile(path) // a process may have ended
 		if strings.HasPrefix(string(name), "napi/") && strings.HasSuffix(string(name), "-"+id+"\n") {
-			return strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			return Thread(pid), err
 		}
 	}
 	return 0, errors.Join(err, errors.New("invisible: does this command run in a container?"))
-}
-
-// used returns nanoseconds.
-func used(pid int) (string, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
-	ns, _, _ := strings.Cut(string(text), " ")
-	return ns, err
 }

@@ -58,11 +58,17 @@ type balanced struct {
 	kind, maker string
 	pod         place
 	vip         netip.Addr
-	// servers contains all backends. Each service uses the first few of them.
+	// servers contains all backends. Each service uses the first few of them, at a port.
 	servers []netip.Addr
+	port    int
+	// process is the load balancer, if it is nginx.
+	process *lab.Process
 }
 
 func (b *balanced) name() string { return b.maker + "-" + b.kind }
+
+// at is the service with the first n backends.
+func (b *balanced) at(n int) netip.AddrPort { return netip.AddrPortFrom(b.vip, uint16(firstPort+n)) }
 
 // balancer measures requests through a load balancer in each of flannel's networks.
 func balancer(ctx context.Context, o Options, r *bench.Report) (err error) {
@@ -87,7 +93,7 @@ func balancer(ctx context.Context, o Options, r *bench.Report) (err error) {
 			return fmt.Errorf("servers in %s: %w", kind, err)
 		}
 		for i, maker := range makers {
-			b := &balanced{kind: kind, maker: maker, vip: multisite.Nth(n.Daejeon.Bridge(15), 1+len(all)), servers: servers}
+			b := &balanced{kind: kind, maker: maker, vip: multisite.Nth(n.Daejeon.Bridge(15), 1+len(all)), servers: servers, port: echoPort}
 			if err := n.balance(ctx, b, balancerPod+i); err != nil {
 				return fmt.Errorf("balancer %s: %w", b.name(), err)
 			}
@@ -128,29 +134,36 @@ func (n *network) balance(ctx context.Context, b *balanced, last int) (err error
 		return err
 	}
 	node := n.Lab.Host(n.Daejeon.Node).Netlink()
-	if err := node.RouteAdd(&netlink.Route{Dst: lab.IPNet(netip.PrefixFrom(b.vip, 32)), Gw: b.pod.addr.AsSlice()}); err != nil {
+	if err := node.RouteReplace(&netlink.Route{Dst: lab.IPNet(netip.PrefixFrom(b.vip, 32)), Gw: b.pod.addr.AsSlice()}); err != nil {
 		return err
 	}
-	if b.maker == iptables {
+	switch b.maker {
+	case iptables:
 		return b.writeRules(ctx, n.o.Pods)
+	case webServer:
+		return b.startProxy(n.o.Pods)
 	}
 	return n.startAgent(b)
 }
 
-// writeRules does what kube-proxy does for a Service: it DNATs each connection to a
-// random backend, and masquerades it so that replies return through the load balancer.
-func (b *balanced) writeRules(ctx context.Context, pods []int) error {
+// rules are like kube-proxy's for a Service: they DNAT each connection to a random
+// backend, and masquerade it so that replies return through the load balancer.
+func (b *balanced) rules(pods []int) string {
 	var rules strings.Builder
 	rules.WriteString("*nat\n")
 	for _, n := range pods {
 		for i, server := range b.servers[:n] {
 			fmt.Fprintf(&rules, "-A PREROUTING -d %s/32 -p tcp --dport %d -m statistic --mode random --probability %.5f -j DNAT --to-destination %s:%d\n",
-				b.vip, firstPort+n, 1/float64(n-i), server, echoPort)
+				b.vip, firstPort+n, 1/float64(n-i), server, b.port)
 		}
 	}
 	rules.WriteString("-A POSTROUTING -p tcp -j MASQUERADE\nCOMMIT\n")
+	return rules.String()
+}
+
+func (b *balanced) writeRules(ctx context.Context, pods []int) error {
 	cmd := exec.CommandContext(ctx, "iptables-legacy-restore")
-	cmd.Stdin = strings.NewReader(rules.String())
+	cmd.Stdin = strings.NewReader(b.rules(pods))
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	p, err := b.pod.host.Start(cmd)
@@ -177,7 +190,7 @@ func (b *balanced) manifest(pods []int) (string, error) {
 	}
 	var services []service
 	for _, n := range pods {
-		services = append(services, service{fmt.Sprintf("echo-%d", n), b.vip.String(), firstPort + n, echoPort, b.servers[:n]})
+		services = append(services, service{fmt.Sprintf("echo-%d", n), b.vip.String(), firstPort + n, b.port, b.servers[:n]})
 	}
 	var text strings.Builder
 	err := manifestTemplate.Execute(&text, services)
@@ -217,7 +230,7 @@ func (n *network) await(ctx context.Context, client *peer, b *balanced) error {
 }
 
 func (b *balanced) order(servers, connections int, seconds float64) order {
-	return order{Ask: netip.AddrPortFrom(b.vip, uint16(firstPort+servers)), Connections: connections, Seconds: seconds}
+	return order{Ask: b.at(servers), Connections: connections, Seconds: seconds}
 }
 
 // point is one point of the figures: a load balancer, with or without RPS, and its number

@@ -63,8 +63,8 @@ type network struct {
 	settle time.Duration
 	// from contains Daejeon's pods by kind, to contains Busan's.
 	from, to map[string]place
-	// forwarders contains the PIDs of the TunUDP processes.
-	forwarders []int
+	// forwarders contains the TunUDP processes.
+	forwarders map[*multisite.Site]forwarder
 	// controllers contains the controllers that the plugin queries.
 	controllers map[*multisite.Site]*controller
 }
@@ -76,7 +76,7 @@ func newNetwork(ctx context.Context, o Options, delay time.Duration) (*network, 
 	if err != nil {
 		return nil, err
 	}
-	n := &network{Sites: s, o: o, settle: warmUp, from: map[string]place{}, to: map[string]place{}, controllers: map[*multisite.Site]*controller{}}
+	n := &network{Sites: s, o: o, settle: warmUp, from: map[string]place{}, to: map[string]place{}, forwarders: map[*multisite.Site]forwarder{}, controllers: map[*multisite.Site]*controller{}}
 	for site, places := range map[*multisite.Site]map[string]place{s.Daejeon: n.from, s.Busan: n.to} {
 		if err := n.populate(ctx, site, places); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", site.Name, err), s.Close())
@@ -291,11 +291,11 @@ func addVXLAN(h *netlink.Handle, site, other *multisite.Site) error {
 // addTun starts a site's forwarder, as flannel's udp backend does, and routes traffic for
 // the other site's pods to it.
 func (n *network) addTun(ctx context.Context, node *lab.Host, site, other *multisite.Site) error {
-	pid, err := startForwarder(ctx, node, site.NodeAddr, other.NodeAddr)
+	f, err := startForwarder(ctx, node, site.NodeAddr, other.NodeAddr)
 	if err != nil {
 		return err
 	}
-	n.forwarders = append(n.forwarders, pid)
+	n.forwarders[site] = f
 	h := node.Netlink()
 	dev, err := h.LinkByName(tunDev)
 	if err != nil {

@@ -223,7 +223,9 @@ func (n *network) measure(ctx context.Context, w way) (got run, err error) {
 	}
 	pids := []int{w.from.process.PID(), w.to.process.PID()}
 	if w.kind == TunUDP {
-		pids = append(pids, n.forwarders...)
+		for _, f := range n.forwarders {
+			pids = append(pids, f.pid)
+		}
 	}
 	before, err := usageOf(pids...)
 	if err != nil {
