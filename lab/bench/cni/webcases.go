@@ -177,7 +177,7 @@ func (w *web) onMachine(b *balanced) (all []thread) {
 		all = append(all, budget.Thread(b.process.PID()))
 	}
 	if b.kind == TunUDP {
-		for _, id := range w.forwarders[w.Daejeon].threads {
+		for _, id := range w.forwarders[w.Daejeon].Threads {
 			all = append(all, budget.Thread(id))
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/budget"
 	"github.com/fairlead/fairlead/lab/cluster"
+	"github.com/fairlead/fairlead/lab/cputime"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
@@ -113,7 +114,7 @@ type asked struct {
 	at       time.Time
 	requests float64
 	client   float64
-	machine  usage
+	machine  cputime.Usage
 	// balancer is in seconds.
 	balancer float64
 }
@@ -156,8 +157,8 @@ func (c *browser) asked(on []thread) (a asked, err error) {
 	written, err := strconv.ParseFloat(string(found[1]), 64)
 	a.requests = written / float64(len(fmt.Sprintf("GET / HTTP/1.1\r\nHost: %s\r\n\r\n", c.to)))
 	var failed error
-	a.machine, failed = usageOf(c.PID())
-	a.client = a.machine.processes
+	a.machine, failed = cputime.Used(c.PID())
+	a.client = a.machine.Processes
 	each, unknown := used(on)
 	a.balancer = sum(each)
 	return a, errors.Join(err, failed, unknown)
@@ -212,7 +213,7 @@ func (w *web) ask(ctx context.Context, p webPoint, on []thread) (got answered, e
 	return answered{
 		rate: requests / long, balancer: 1e6 * (after.balancer - before.balancer) / requests,
 		client:  100 * (1 - (after.client-before.client)/(long*float64(c.threads)*share)),
-		machine: 100 * (1 - after.machine.since(before.machine).machine/(long*float64(runtime.NumCPU()))),
+		machine: 100 * (1 - after.machine.Since(before.machine).Machine/(long*float64(runtime.NumCPU()))),
 	}, nil
 }
 

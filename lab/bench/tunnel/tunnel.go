@@ -1,4 +1,5 @@
-package cni
+// Package tunnel carries packets of a tun device in UDP, as flannel's udp backend does.
+package tunnel
 
 import (
 	"context"
@@ -13,30 +14,27 @@ import (
 	"github.com/fairlead/fairlead/lab"
 )
 
-// afBridge is the address family of FDB entries.
-const afBridge = unix.AF_BRIDGE
-
 // ready is the line that a child process prints when it is ready for use.
 const ready = "ready"
 
-// forwarder is a process of Forward, and its two threads that carry packets.
-type forwarder struct {
-	pid     int
-	threads [2]int
+// Process is a process of Forward, and its two threads that carry packets.
+type Process struct {
+	PID     int
+	Threads [2]int
 }
 
-// startForwarder runs Forward in a node. The process ends with the node.
-func startForwarder(ctx context.Context, node *lab.Host, local, peer netip.Addr) (f forwarder, err error) {
-	at := func(a netip.Addr) string { return netip.AddrPortFrom(a, tunPort).String() }
-	p, _, out, err := node.Converse(lab.Self("bench", "cni-forward", "--dev", tunDev, "--local", at(local), "--peer", at(peer)))
+// Start runs Forward in a node. The process ends with the node.
+func Start(ctx context.Context, node *lab.Host, dev string, port uint16, local, peer netip.Addr) (f Process, err error) {
+	at := func(a netip.Addr) string { return netip.AddrPortFrom(a, port).String() }
+	p, _, out, err := node.Converse(lab.Self("bench", "cni-forward", "--dev", dev, "--local", at(local), "--peer", at(peer)))
 	if err != nil {
 		return f, err
 	}
 	defer out.Close()
 	stop := context.AfterFunc(ctx, func() { out.Close() })
 	defer stop()
-	f.pid = p.PID()
-	if _, err := fmt.Fscanf(out, ready+" %d %d\n", &f.threads[0], &f.threads[1]); err != nil {
+	f.PID = p.PID()
+	if _, err := fmt.Fscanf(out, ready+" %d %d\n", &f.Threads[0], &f.Threads[1]); err != nil {
 		return f, fmt.Errorf("the forwarder has ended: %w", err)
 	}
 	return f, nil
