@@ -97,7 +97,8 @@ func (w *web) measureWeb(ctx context.Context, p webPoint) (got answered, err err
 		}
 	}
 	on := p.on()
-	if err := errors.Join(settle(ctx), w.limitPods(p.kind), p.limit(on)); err != nil {
+	// The packets of the last measurement pass.
+	if err := errors.Join(bench.Pause(ctx, 200*time.Millisecond), w.limitPods(p.kind), p.limit(on)); err != nil {
 		return got, err
 	}
 	if got, err = w.ask(ctx, p, on); err != nil {
@@ -358,10 +359,11 @@ func (w *web) scalePoints(ctx context.Context, all []*balanced, kernels []thread
 	for i := range points {
 		points[i].share = share
 	}
-	small, err := w.smallClient(ctx, points[1])
+	two, err := w.best(ctx, points[1])
 	if err != nil {
 		return nil, err
 	}
+	small := clientBudget * (1 - two.client/100) // saturates two load balancers, without idle time
 	for _, n := range []int{2, 4} {
 		p := points[n-1]
 		p.name, p.client = p.name+", small client", small
@@ -369,11 +371,4 @@ func (w *web) scalePoints(ctx context.Context, all []*balanced, kernels []thread
 	}
 	r.Note("web: %d connections for four load balancers, and as many for each of fewer; each of the load balancers has a budget of %.4f of a CPU, and each thread of the small client one of %.4f", o.Connections, share, small)
 	return points, nil
-}
-
-// smallClient returns the budget with which the client saturates two load balancers, and
-// has no idle time then.
-func (w *web) smallClient(ctx context.Context, p webPoint) (share float64, err error) {
-	got, err := w.best(ctx, p)
-	return clientBudget * (1 - got.client/100), err
 }

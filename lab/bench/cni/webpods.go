@@ -221,13 +221,12 @@ func (w *web) ask(ctx context.Context, p webPoint, on []thread) (got answered, e
 func (w *web) awaitWeb(ctx context.Context, to netip.AddrPort) error {
 	var err error
 	_, ok := cluster.Await(ctx, 50*time.Millisecond, cluster.StartLimit, func() bool {
-		var c interface{ Close() error }
 		dialing, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		if c, err = w.Lab.Host(w.Daejeon.Server).Dial(dialing, netip.Addr{}, to); err != nil {
-			return false
+		c, failed := w.Lab.Host(w.Daejeon.Server).Dial(dialing, netip.Addr{}, to)
+		if err = failed; err == nil {
+			err = c.Close()
 		}
-		err = c.Close()
 		return err == nil
 	})
 	if !ok {
@@ -235,6 +234,3 @@ func (w *web) awaitWeb(ctx context.Context, to netip.AddrPort) error {
 	}
 	return nil
 }
-
-// settle lets the packets of the last measurement pass.
-func settle(ctx context.Context) error { return bench.Pause(ctx, 200*time.Millisecond) }
