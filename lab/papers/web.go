@@ -21,6 +21,9 @@ func web(name string) func(context.Context, Options, *Measured) error {
 	return func(ctx context.Context, o Options, m *Measured) error {
 		w := cni.DefaultWebOptions()
 		w.Binary, w.Progress, w.Cases = o.Binary, o.Progress, []string{name}
+		if name != "balancers" { // the others have fewer figures
+			w.Rounds = 6
+		}
 		if o.Length == Full {
 			w.Pods, w.Rounds, w.Seconds = []int{1, 2, 4, 8, 12, 16, 20}, 5, 30
 		}
