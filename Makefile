@@ -208,6 +208,7 @@ $(TOOLS)/gobgpd: tools/gobgp/go.mod
 papers: build lab $(TOOLS)/gobgpd ## reproduce the figures and tables of the five papers, with a verdict each, into out/papers (root; ARGS="--only 000/fig13")
 	scripts/deps.sh guest
 	scripts/deps.sh cluster
+	scripts/deps.sh web
 	bin/fairlead-lab papers $(ARGS)
 
 docs: ## build the documentation site into out/site

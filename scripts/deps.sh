@@ -3,7 +3,8 @@
 # the tests that need IPVS ("guest") or other BGP implementations ("interop"), the checks
 # ("lint"), the tests under other kernels ("kernels"), a complete Kubernetes cluster
 # ("cluster"), the comparison of the simulator ("sim"), the tests of web pages
-# ("page") or the documentation site ("docs").
+# ("page"), the web pods and the load generator of bench web ("web") or the documentation
+# site ("docs").
 # Does nothing if everything is installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,10 +21,11 @@ kernels) packages=(qemu-system-x86 busybox-static cpio kmod xz-utils) ;;
 cluster) packages=(containerd runc "$plugins" iproute2 nftables kmod procps gcc libc6-dev) ;;
 sim) packages=(ns2) ;;
 page) packages=(chromium) ;;
+web) packages=(nginx wrk) ;;
 bare) packages=(debootstrap git) ;;
 docs) packages=(ca-certificates python3 python3-venv) ;;
 *)
-	echo "usage: $0 test|interop|guest|lint|kernels|cluster|sim|page|bare|docs" >&2
+	echo "usage: $0 test|interop|guest|lint|kernels|cluster|sim|page|web|bare|docs" >&2
 	exit 2
 	;;
 esac
@@ -108,7 +110,7 @@ export DEBIAN_FRONTEND=noninteractive
 "${apt[@]}" update
 "${apt[@]}" install --no-install-recommends "${missing[@]}" </dev/null >/dev/null
 for p in "${missing[@]}"; do
-	[[ " ${daemons[*]} openvswitch-switch " == *" $p "* ]] || continue
+	[[ " ${daemons[*]} openvswitch-switch nginx " == *" $p "* ]] || continue
 	service=${p/bird2/bird}
 	[[ ! -e /etc/init.d/$service ]] || update-rc.d "$service" disable || echo "deps: $service may start at boot" >&2
 	! command -v systemctl >/dev/null || systemctl -q disable "$service.service" || echo "deps: $service may start at boot" >&2

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/survival"
 	"github.com/fairlead/fairlead/lab/bench/xdpbench"
+	"github.com/fairlead/fairlead/lab/budget"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
@@ -33,12 +34,13 @@ writes it to a file, and exits with 1 if a goal is missed.`,
   fairlead-lab bench rules
   fairlead-lab bench ecmp
   fairlead-lab bench cni
+  fairlead-lab bench web
   fairlead-lab bench sim`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchDataplaneCommand(), newBenchPeersCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchIPVSCommand(), newBenchKubeCommand(), newBenchRulesCommand(), newBenchECMPCommand(), newBenchCNICommand(), newBenchSimCommand(),
-		newBenchShowCommand(), newBenchServerCommand(), newBenchKubeFloorCommand(), newBenchSpeakersCommand(), newBenchCNIPeerCommand(), newBenchCNIForwardCommand())
+	cmd.AddCommand(newBenchDataplaneCommand(), newBenchPeersCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchIPVSCommand(), newBenchKubeCommand(), newBenchRulesCommand(), newBenchECMPCommand(), newBenchCNICommand(), newBenchWebCommand(), newBenchSimCommand(),
+		newBenchShowCommand(), newBenchServerCommand(), newBenchKubeFloorCommand(), newBenchSpeakersCommand(), newBenchCNIPeerCommand(), newBenchCNIForwardCommand(), newBenchWebGuestCommand())
 	return cmd
 }
 
@@ -213,7 +215,9 @@ Requires root. Everything runs in namespaces that end with the command.`,
 }
 
 // enterBench re-executes this program in its own sandbox.
-func enterBench() error { return sandbox.Enter(sandbox.Options{Name: "bench", Net: true}) }
+func enterBench() error {
+	return sandbox.Enter(sandbox.Options{Name: "bench", Net: true, Outside: budget.Serve})
+}
 
 // runBenchPrograms measures in its own sandbox. If something fails, it still reports what
 // was measured before.

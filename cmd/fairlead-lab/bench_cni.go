@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/lab/bench/cni"
+	"github.com/fairlead/fairlead/lab/bench/transfer"
+	"github.com/fairlead/fairlead/lab/bench/tunnel"
 )
 
 func newBenchCNICommand() *cobra.Command {
@@ -90,7 +92,7 @@ func newBenchCNIPeerCommand() *cobra.Command {
 		Example: `  fairlead-lab bench cni-peer`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cni.Peer(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+			return transfer.Serve(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
 }
@@ -113,7 +115,7 @@ func newBenchCNIForwardCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("--peer: %w", err)
 			}
-			return cni.Forward(dev, from, to, cmd.OutOrStdout())
+			return tunnel.Forward(dev, from, to, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().StringVar(&dev, "dev", "", "`name` of the device to create")

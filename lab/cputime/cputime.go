@@ -1,4 +1,5 @@
-// Package cputime reads the CPU time of this process, for measurements. It reads the
+// Package cputime reads the CPU time of this process, of others and of the machine, for
+// measurements. Of this process it reads the
 // clocks of the scheduler, because some kernels count the times of getrusage in ticks.
 package cputime
 

@@ -58,6 +58,9 @@ const (
 	podThroughput   = "cni-throughput"
 	podBalancer     = "cni-balancer"
 	podNetworks     = "cni-vdn"
+	webBalancers    = "web-balancers"
+	webGuest        = "web-guest"
+	webScaling      = "web-scale"
 	ruleLists       = "rules"
 	ipvsRules       = "ipvs"
 	bandwidthRules  = "bandwidth"
@@ -85,6 +88,9 @@ var experiments = []Experiment{
 	{podBulk, time.Minute, true, nil, pods("bulk")},
 	{podBalancer, 2 * time.Minute, true, nil, pods("balancer")},
 	{podNetworks, 2 * time.Minute, true, nil, pods("slices", "attachments", "federation")},
+	{webScaling, 90 * time.Second, true, nil, web("scale")},
+	{webGuest, 3 * time.Minute, true, nil, web("guest")},
+	{webBalancers, 7 * time.Minute, true, nil, web("balancers")},
 	{ruleLists, 4 * time.Minute, true, nil, lists},
 	{centralBalancer, time.Minute, true, endpoints.Programs, ofEndpoints(endpoints.Central, 3)},
 	{partitions, time.Minute, true, endpoints.Programs, ofEndpoints(endpoints.Partition, 3)},

@@ -22,7 +22,7 @@ const (
 func portable() Paper {
 	return Paper{
 		ID: "000", Title: "A Portable Load Balancer with ECMP Redundancy for Container Clusters",
-		Rows: slices.Concat(architecture(), oneBalancer(), ecmpRows(), portableText()),
+		Rows: slices.Concat(architecture(), oneBalancer(), webRows(), ecmpRows(), scaleRows(), portableText()),
 	}
 }
 
@@ -74,22 +74,6 @@ func oneBalancer() []Row {
 	return []Row{
 		{Item: "fig8", Title: "Benchmark set-up and output", Drawing: "the set-up and an example of wrk's output, with 164,718 requests/s: see fig10a", Values: []Value{{"example of wrk's output", 164717.63, "requests/s"}}},
 		{Item: "fig9", Title: "Hardware, virtual machines and software", Drawing: "a list; each row of this report has the set-ups"},
-		{
-			Item: "fig10a-iptables", Title: "Throughput in the data center: the container next to iptables", Claim: "The load balancer in a container has the same throughput as iptables DNAT outside of one.",
-			Values: []Value{{"saturation of both", 190000, "requests/s"}}, Theirs: theirBench, Ours: ourPods,
-			Note: "The paper's plateau is the bandwidth of its network, 1 Gbit/s. Here both are limited by the CPUs that they share with clients and servers. XDP in generic mode replaces IPVS, which most kernels of the tests do not have.", Experiment: podBalancer,
-			Tests: []Test{
-				atLeast(comparedWithIPTables, 0.9, times, asIPTables),
-			},
-			Plot: Plot{X: "web pods", Y: "requests/s", Theirs: []Line{printed("saturation", 14, 190000)}, Ours: []Line{
-				curve("fairlead", "balancer, fairlead, bridge+host-gw, no RPS, %d servers", 1, 4, 8), curve("iptables", "balancer, iptables, bridge+host-gw, no RPS, %d servers", 1, 4, 8),
-			}},
-		},
-		{
-			Item: "fig10a", Title: "Throughput in the data center", Claim: "Throughput grows linearly from 1 to about 14 web pods and then saturates; nginx as a load balancer gains nothing.",
-			Values: []Value{{"pods at saturation", 14, "pods"}, {"saturation", 190000, "requests/s"}, {"size of a request", 636, "byte"}}, Theirs: theirBench,
-			Missing: "HTTP requests over 1 to 20 web pods, each with a CPU quota so that the load balancer saturates first, through XDP, iptables, IPVS and nginx",
-		},
 		{Item: "fig10b", Title: "Throughput in GCP", Claim: "The load balancer runs in GCP, with the same shape of curve.", Theirs: theirBench, Unknowable: noCloud},
 		{Item: "fig10c", Title: "Throughput in AWS", Claim: "The load balancer runs in AWS, with the same shape of curve.", Theirs: theirBench, Unknowable: noCloud},
 	}
@@ -127,8 +111,7 @@ func portableText() []Row {
 				atLeast("share of delays within the hold time and half a second", 1, "", within(silentCut, 9500)),
 			},
 		},
-		{Item: "sec5.2-idle", Title: "CPU of the client", Claim: "Throughput does not grow beyond four load balancers because the client's CPU is 0 % idle.", Theirs: theirECMP, Missing: "throughput limited by the CPU of each load balancer, with the client's idle time recorded"},
-		{Item: "sec5.3", Title: "Resource consumption", Claim: "(The section is empty: it announces a comparison of CPU time.)", Missing: "CPU time for 1,000 requests, for each load balancer"},
+		consumption(),
 		{
 			Item: "figA1", Title: "Redundancy with VRRP", Claim: "With VRRP one load balancer limits the throughput of all; with ECMP all of them are used.", Theirs: theirECMP,
 			Ours: "three load balancers on one segment, with links of 20 Mbit/s; a VIP that one of them owns (--l2-interfaces), and one that a router learns by BGP; 32 TCP connections; XDP instead of IPVS",
@@ -173,7 +156,7 @@ func fig13a() Row {
 	row := Row{
 		Item: "fig13a", Title: "Throughput of one to four load balancers", Claim: "Throughput grows linearly with the number of load balancers up to four.",
 		Theirs: theirECMP + "; each load balancer fills its link of 1 Gbit/s", Ours: "32 uploads over TCP, each load balancer behind a link of 20 Mbit/s; " + ourECMP,
-		Note:       "As in the paper, links are the limit, so the test is whether ECMP spreads the load over all of them. Without limits, all load balancers here share the same CPUs; that curve is not judged. A limit by each load balancer's CPU is missing.",
+		Note:       "As in the paper, links are the limit, so the test is whether ECMP spreads the load over all of them. Without limits, all load balancers here share the same CPUs; that curve is not judged. fig13a-cpu has a limit by the CPU of each load balancer.",
 		Experiment: ecmpThroughput,
 		Plot:       Plot{X: "load balancers", Y: "Mbit/s", Ours: []Line{curve("links of 20 Mbit/s", shaped, 1, 2, 3, 4), curve("no limits", free, 1, 2, 3, 4)}},
 	}

@@ -4,7 +4,7 @@ import "fmt"
 
 // japanese returns paper 003.
 func japanese() Paper {
-	return Paper{ID: "003", Title: "A portable load balancer for Kubernetes clusters (in Japanese, 2017)", Rows: []Row{
+	p := Paper{ID: "003", Title: "A portable load balancer for Kubernetes clusters (in Japanese, 2017)", Rows: []Row{
 		{Item: "fig1", Title: "Structure of Kubernetes", Drawing: "the architecture that the paper replaces"},
 		{
 			Item: "fig2", Title: "Structure with the portable load balancer", Claim: "A load balancer in a container serves the pods of a Service without help of the infrastructure.",
@@ -30,56 +30,17 @@ func japanese() Paper {
 		{Item: "table1", Title: "Modes of flannel in GCP and AWS", Claim: "host-gw works in the data center, not in GCP, and within one subnet of AWS; vxlan and udp work everywhere.", Unknowable: noCloud},
 		{Item: "fig10", Title: "Interrupts and queues of the network card", Drawing: "four receive queues of a BCM5720, and how RSS and RPS are set"},
 		overlays("fig11", "ipvs", "fairlead", "XDP instead of IPVS"), overlays("fig12", "iptables", "iptables", "iptables rules like kube-proxy's"),
-		{
-			Item: "fig11-linear", Title: "ipvs: requests over the number of pods", Claim: "Throughput grows linearly up to 12 or 13 pods and saturates, except with udp.", Theirs: theirBench,
-			Missing: "HTTP requests over 1 to 20 web pods with CPU quotas, on flannel's three networks",
-		},
-		{Item: "fig12-linear", Title: "iptables: requests over the number of pods", Claim: "The curves of iptables have the shape of those of ipvs.", Theirs: theirBench, Missing: "the same with iptables"},
 		multicore("fig11-rps", "ipvs", "fairlead"), multicore("fig12-rps", "iptables", "iptables"),
-		{
-			Item: "fig11-rss", Title: "RSS", Claim: "Distributing interrupts over four CPUs helps, less than RPS over 14.", Theirs: theirBench,
-			Missing: "multi-queue veths with pinned senders, on a machine with more CPUs than queues",
-		},
-		{
-			Item: "fig13", Title: "ipvs and iptables", Claim: "ipvs in a container and iptables hardly differ.", Theirs: theirBench, Ours: ourPods, Experiment: podBalancer,
-			Tests: []Test{between(comparedWithIPTables, 0.9, 1.1, times, asIPTables)},
-		},
-		{Item: "fig13-nginx", Title: "nginx as a load balancer", Claim: "nginx is much slower than both, and gains nothing from more pods.", Theirs: theirBench, Missing: "nginx as a proxy in a pod, with the same pods behind it"},
+		receiveQueues(),
 		migrated("A web service moves between clusters with the same configuration.", "not measured"),
 	}}
+	p.Rows = append(p.Rows, append(overPods(), twoBalancers()...)...)
+	return p
 }
 
 // requests returns the name of a case of the load balancers in pods.
 func requests(maker, network, steering string, servers int) string {
 	return fmt.Sprintf("balancer, %s, %s, %s, %d servers", maker, network, steering, servers)
-}
-
-// comparedWithIPTables is the test that compares the load balancer with iptables, asIPTables its
-// quantity.
-const comparedWithIPTables = "host-gw: requests by those of iptables, for 1, 4 and 8 servers, with and without RPS"
-
-func asIPTables(m *Measured) []float64 {
-	var all []func(*Measured) []float64
-	for _, steering := range []string{"RPS", "no RPS"} {
-		for _, servers := range []int{1, 4, 8} {
-			all = append(all, ratio(requests("fairlead", "bridge+host-gw", steering, servers), requests("iptables", "bridge+host-gw", steering, servers)))
-		}
-	}
-	return together(all...)(m)
-}
-
-// overlays is about the order of flannel's networks.
-func overlays(item, theirs, maker, ours string) Row {
-	const off = "no RPS"
-	hostGW, vxlan, udp := requests(maker, "bridge+host-gw", off, 4), requests(maker, "bridge+vxlan", off, 4), requests(maker, "tun+udp", off, 4)
-	return Row{
-		Item: item, Title: theirs + " on flannel's networks", Claim: "host-gw is the fastest, then vxlan; udp is far slower.", Theirs: theirBench, Ours: ourPods + "; " + ours,
-		Note: "The paper has its values only in diagrams.", Experiment: podBalancer,
-		Tests: []Test{atMost("vxlan by host-gw", 1, times, ratio(vxlan, hostGW)), atMost("udp by vxlan", 0.75, times, ratio(udp, vxlan))},
-		Plot: Plot{Y: "requests/s", Names: []string{"host-gw", "vxlan", "udp"}, Ours: []Line{
-			bars("without RPS", hostGW, vxlan, udp), bars("with RPS", requests(maker, "bridge+host-gw", "RPS", 4), requests(maker, "bridge+vxlan", "RPS", 4), requests(maker, "tun+udp", "RPS", 4)),
-		}},
-	}
 }
 
 // multicore is about RPS.

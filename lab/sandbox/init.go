@@ -28,14 +28,19 @@ func runInit(o Options) int {
 		io.Copy(io.Discard, os.NewFile(lifelineFD, "lifeline"))
 		os.Exit(128 + int(unix.SIGKILL))
 	}()
-	outside, _ := os.Readlink("/proc/self") // still the outer /proc: our PID there
+	outerSelf, _ := os.Readlink("/proc/self") // still the outer /proc: our PID there
 	if err := prepare(o); err != nil {
 		fmt.Fprintf(os.Stderr, "sandbox %s: %v\n", o.Name, err)
 		return exitSetup
 	}
+	files := []uintptr{0, 1, 2}
+	if o.Outside != nil {
+		unix.CloseOnExec(initOutsideFD)
+		files = append(files, initOutsideFD)
+	}
 	pid, err := syscall.ForkExec("/proc/self/exe", os.Args, &syscall.ProcAttr{
-		Env:   append(environment(o.Name), outerPID+"="+outside),
-		Files: []uintptr{0, 1, 2},
+		Env:   append(environment(o.Name), outerPID+"="+outerSelf),
+		Files: files,
 	})
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "sandbox %s: start the program: %v\n", o.Name, err)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,13 +38,16 @@ func runHelper(what string) int {
 	if what == "sleep" {
 		select {}
 	}
-	if err := sandbox.Enter(sandbox.Options{Name: "helper", Net: true}); err != nil {
+	answer := func(request string) string { return fmt.Sprintf("%s to %d", request, os.Getpid()) }
+	if err := sandbox.Enter(sandbox.Options{Name: "helper", Net: true, Outside: answer}); err != nil {
 		fmt.Println(err)
 		return 99
 	}
 	switch what {
 	case "look":
 		return look()
+	case "ask", "ask on":
+		return ask(what == "ask on")
 	case "stay":
 		return stay()
 	case "reap":
@@ -123,12 +127,46 @@ func count(self int, match func(stat string) bool) int {
 	return n
 }
 
+// ask prints the answer to a question, and that to one asked in a sandbox in this one.
+func ask(inner bool) int {
+	if inner {
+		answer, err := sandbox.Ask("inner")
+		fmt.Println(answer, err)
+		return 0
+	}
+	answer, err := sandbox.Ask("outer")
+	fmt.Println(answer, err)
+	cmd := helperCommand("ask on")
+	cmd.Env = slices.DeleteFunc(cmd.Env, func(e string) bool { return strings.HasPrefix(e, "FAIRLEAD_SANDBOX") })
+	sandbox.PassOn(cmd)
+	out, err := cmd.CombinedOutput()
+	fmt.Print(string(out))
+	if err != nil {
+		fmt.Println(err)
+	}
+	return 0
+}
+
 func helperCommand(what string, args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Env = append(os.Environ(), helper+"="+what)
 	// Like a shell's job; the tests signal the whole group.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
+}
+
+// TestAsk asks the outermost supervisor, through any number of sandboxes.
+func TestAsk(t *testing.T) {
+	cmd := helperCommand("ask")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	err := cmd.Wait()
+	if want := fmt.Sprintf("outer to %d <nil>\ninner to %[1]d <nil>\n", cmd.Process.Pid); err != nil || out.String() != want {
+		t.Errorf("printed %q (%v), want %q", out.String(), err, want)
+	}
 }
 
 func TestEnterGivesOwnFileSystems(t *testing.T) {

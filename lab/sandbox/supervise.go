@@ -47,9 +47,17 @@ func supervise(o Options) (int, error) {
 	}
 	cmd := initCommand(o)
 	cmd.ExtraFiles = []*os.File{lifeline, ready}
+	if o.Outside != nil {
+		outside, err := connect(o.Outside)
+		if err != nil {
+			return 0, err
+		}
+		cmd.ExtraFiles = append(cmd.ExtraFiles, outside)
+	}
 	err = cmd.Start()
-	lifeline.Close()
-	ready.Close()
+	for _, f := range cmd.ExtraFiles {
+		f.Close()
+	}
 	if errors.Is(err, unix.EPERM) {
 		return 0, errors.Join(ErrNotPermitted, err)
 	}

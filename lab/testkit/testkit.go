@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/lab/budget"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
@@ -35,7 +36,7 @@ func Main(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	if err := enter(sandbox.Options{Name: "test", Net: true}); err != nil {
+	if err := enter(sandbox.Options{Name: "test", Net: true, Outside: budget.Serve}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -50,6 +50,10 @@ type Options struct {
 	// Writable are folders of this machine that the command may write to. What it writes
 	// elsewhere is lost with the guest.
 	Writable []string
+	// Tap is a tap device in the calling thread's namespace; in the guest it is vec0.
+	Tap string
+	// Started is called with the PID of the guest's kernel.
+	Started func(pid int)
 	// Stdout and Stderr receive the command's output; nil means this process's.
 	Stdout, Stderr io.Writer
 }
@@ -65,7 +69,7 @@ var ErrLimit = errors.New("guest: not done in time")
 
 // Run boots a guest, runs a command in it as root and returns its exit status (128 + n if
 // signal n killed it). The status is 0 if there is an error. The guest has IPVS with all
-// schedulers, what iptables-legacy and ipset need, and no network except lo. It dies with
+// schedulers, what iptables-legacy and ipset need, and no network except lo and Tap. It dies with
 // this process; it needs root.
 func Run(ctx context.Context, o Options, argv ...string) (status int, err error) {
 	o, err = o.complete()
@@ -145,13 +149,16 @@ func (g *machine) prepare(o Options, argv []string) error {
 
 func (g *machine) shim() string { return filepath.Join(g.dir, "ptrace.so") }
 
-func (g *machine) command(ctx context.Context, memory int) *exec.Cmd {
+func (g *machine) command(ctx context.Context, o Options) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, g.kernel,
-		fmt.Sprintf("mem=%dM", memory), "uml_dir="+g.dir,
+		fmt.Sprintf("mem=%dM", o.Memory), "uml_dir="+g.dir,
 		"root=none", "rootfstype=hostfs", "rootflags=/", "ro",
 		"init="+g.init, jobVariable+"="+g.job,
 		// Consoles: the kernel's own, and three that transfer bytes out.
 		"con=null", "con0=null,fd:1", "con1=null,fd:3", "con2=null,fd:4", "con3=null,fd:5")
+	if o.Tap != "" {
+		cmd.Args = append(cmd.Args, "vec0:transport=tap,depth=128,ifname="+o.Tap)
+	}
 	// TMPDIR contains the guest's memory: a file without a name.
 	cmd.Env = []string{"LD_PRELOAD=" + g.shim(), "TMPDIR=" + g.dir, "HOME=" + g.dir}
 	cmd.Stdout, cmd.Stderr = &g.log, &g.log
@@ -173,7 +180,7 @@ func (g *machine) run(ctx context.Context, o Options) (int, error) {
 	running, end := context.WithCancel(ctx)
 	defer end()
 	g.result.said = end
-	cmd := g.command(running, o.Memory)
+	cmd := g.command(running, o)
 	wait, err := pipes(cmd, o.Stdout, o.Stderr, &g.result)
 	if err != nil {
 		return 0, err
@@ -185,6 +192,9 @@ func (g *machine) run(ctx context.Context, o Options) (int, error) {
 	if err != nil {
 		wait()
 		return 0, fmt.Errorf("guest: start %s: %w (is this root?)", g.kernel, err)
+	}
+	if o.Started != nil {
+		o.Started(cmd.Process.Pid)
 	}
 	err = cmd.Wait()
 	wait()

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/sandbox"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -49,6 +50,7 @@ func Run(t *testing.T, binary, out string, args ...string) (report bench.Report)
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(binary, slices.Concat([]string{"bench"}, args, []string{"-o", "json", "--out", out})...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	sandbox.PassOn(cmd)
 	if err := cmd.Run(); err != nil && !strings.Contains(stderr.String(), "goals missed: ") {
 		t.Errorf("%v: %s", err, stderr.String())
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/transfer"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/multisite"
 )
@@ -58,11 +59,17 @@ type balanced struct {
 	kind, maker string
 	pod         place
 	vip         netip.Addr
-	// servers contains all backends. Each service uses the first few of them.
+	// servers contains all backends. Each service uses the first few of them, at a port.
 	servers []netip.Addr
+	port    int
+	// process is the load balancer, if it is nginx.
+	process *lab.Process
 }
 
 func (b *balanced) name() string { return b.maker + "-" + b.kind }
+
+// at is the service with the first n backends.
+func (b *balanced) at(n int) netip.AddrPort { return netip.AddrPortFrom(b.vip, uint16(firstPort+n)) }
 
 // balancer measures requests through a load balancer in each of flannel's networks.
 func balancer(ctx context.Context, o Options, r *bench.Report) (err error) {
@@ -71,7 +78,7 @@ func balancer(ctx context.Context, o Options, r *bench.Report) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.Close(), os.RemoveAll(pins)) }()
-	client, err := startPeer(n.Lab.Host(n.Daejeon.Server))
+	client, err := transfer.Start(n.Lab.Host(n.Daejeon.Server))
 	if err != nil {
 		return err
 	}
@@ -87,7 +94,7 @@ func balancer(ctx context.Context, o Options, r *bench.Report) (err error) {
 			return fmt.Errorf("servers in %s: %w", kind, err)
 		}
 		for i, maker := range makers {
-			b := &balanced{kind: kind, maker: maker, vip: multisite.Nth(n.Daejeon.Bridge(15), 1+len(all)), servers: servers}
+			b := &balanced{kind: kind, maker: maker, vip: multisite.Nth(n.Daejeon.Bridge(15), 1+len(all)), servers: servers, port: transfer.EchoPort}
 			if err := n.balance(ctx, b, balancerPod+i); err != nil {
 				return fmt.Errorf("balancer %s: %w", b.name(), err)
 			}
@@ -114,7 +121,7 @@ func (n *network) servers(ctx context.Context, kind string) (all []netip.Addr, e
 		if err := server.host.Offload(podDev, false); err != nil {
 			return nil, err
 		}
-		if _, err := startPeer(server.host); err != nil {
+		if _, err := transfer.Start(server.host); err != nil {
 			return nil, err
 		}
 		all = append(all, server.addr)
@@ -128,29 +135,36 @@ func (n *network) balance(ctx context.Context, b *balanced, last int) (err error
 		return err
 	}
 	node := n.Lab.Host(n.Daejeon.Node).Netlink()
-	if err := node.RouteAdd(&netlink.Route{Dst: lab.IPNet(netip.PrefixFrom(b.vip, 32)), Gw: b.pod.addr.AsSlice()}); err != nil {
+	if err := node.RouteReplace(&netlink.Route{Dst: lab.IPNet(netip.PrefixFrom(b.vip, 32)), Gw: b.pod.addr.AsSlice()}); err != nil {
 		return err
 	}
-	if b.maker == iptables {
+	switch b.maker {
+	case iptables:
 		return b.writeRules(ctx, n.o.Pods)
+	case webServer:
+		return b.startProxy(n.o.Pods)
 	}
 	return n.startAgent(b)
 }
 
-// writeRules does what kube-proxy does for a Service: it DNATs each connection to a
-// random backend, and masquerades it so that replies return through the load balancer.
-func (b *balanced) writeRules(ctx context.Context, pods []int) error {
+// rules are like kube-proxy's for a Service: they DNAT each connection to a random
+// backend, and masquerade it so that replies return through the load balancer.
+func (b *balanced) rules(pods []int) string {
 	var rules strings.Builder
 	rules.WriteString("*nat\n")
 	for _, n := range pods {
 		for i, server := range b.servers[:n] {
 			fmt.Fprintf(&rules, "-A PREROUTING -d %s/32 -p tcp --dport %d -m statistic --mode random --probability %.5f -j DNAT --to-destination %s:%d\n",
-				b.vip, firstPort+n, 1/float64(n-i), server, echoPort)
+				b.vip, firstPort+n, 1/float64(n-i), server, b.port)
 		}
 	}
 	rules.WriteString("-A POSTROUTING -p tcp -j MASQUERADE\nCOMMIT\n")
+	return rules.String()
+}
+
+func (b *balanced) writeRules(ctx context.Context, pods []int) error {
 	cmd := exec.CommandContext(ctx, "iptables-legacy-restore")
-	cmd.Stdin = strings.NewReader(rules.String())
+	cmd.Stdin = strings.NewReader(b.rules(pods))
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	p, err := b.pod.host.Start(cmd)
@@ -177,7 +191,7 @@ func (b *balanced) manifest(pods []int) (string, error) {
 	}
 	var services []service
 	for _, n := range pods {
-		services = append(services, service{fmt.Sprintf("echo-%d", n), b.vip.String(), firstPort + n, echoPort, b.servers[:n]})
+		services = append(services, service{fmt.Sprintf("echo-%d", n), b.vip.String(), firstPort + n, b.port, b.servers[:n]})
 	}
 	var text strings.Builder
 	err := manifestTemplate.Execute(&text, services)
@@ -204,10 +218,10 @@ func (n *network) startAgent(b *balanced) error {
 }
 
 // await waits until a load balancer answers.
-func (n *network) await(ctx context.Context, client *peer, b *balanced) error {
+func (n *network) await(ctx context.Context, client *transfer.Peer, b *balanced) error {
 	var err error
 	_, ok := cluster.Await(ctx, 50*time.Millisecond, cluster.StartLimit, func() bool {
-		_, err = client.do(b.order(slices.Max(n.o.Pods), 1, 0.01))
+		_, err = client.Do(b.order(slices.Max(n.o.Pods), 1, 0.01))
 		return err == nil
 	})
 	if ok {
@@ -216,8 +230,8 @@ func (n *network) await(ctx context.Context, client *peer, b *balanced) error {
 	return errors.Join(ctx.Err(), fmt.Errorf("the balancer %s never served: %w: %s", b.name(), err, cluster.LastLines(n.logFile(b.name()))))
 }
 
-func (b *balanced) order(servers, connections int, seconds float64) order {
-	return order{Ask: netip.AddrPortFrom(b.vip, uint16(firstPort+servers)), Connections: connections, Seconds: seconds}
+func (b *balanced) order(servers, connections int, seconds float64) transfer.Order {
+	return transfer.Order{Ask: b.at(servers), Connections: connections, Seconds: seconds}
 }
 
 // point is one point of the figures: a load balancer, with or without RPS, and its number
@@ -248,7 +262,7 @@ func (o Options) points(all []*balanced) (points []point) {
 }
 
 // requests measures all points, one at a time in rotating order.
-func (n *network) requests(ctx context.Context, client *peer, all []*balanced, r *bench.Report) error {
+func (n *network) requests(ctx context.Context, client *transfer.Peer, all []*balanced, r *bench.Report) error {
 	points := n.o.points(all)
 	rates := map[point][]float64{}
 	for round := range n.o.Rounds {
@@ -256,7 +270,7 @@ func (n *network) requests(ctx context.Context, client *peer, all []*balanced, r
 			if err := n.steer(p.steer, all); err != nil {
 				return err
 			}
-			got, err := client.do(p.order(p.of, requesters, requesting*n.o.Seconds))
+			got, err := client.Do(p.order(p.of, requesters, requesting*n.o.Seconds))
 			if err = errors.Join(ctx.Err(), err); err != nil {
 				return fmt.Errorf("%s, %s, %d servers: %w", p.maker, p.line(), p.of, err)
 			}
@@ -279,7 +293,7 @@ func balancerRows(r *bench.Report, points []point, rates map[point][]float64, o 
 		o.logf("  %-8s %-24s %2d servers %8.0f requests/s", p.maker, p.line(), p.of, row.Measured)
 	}
 	r.Note("balancer: fullnat in a pod of Daejeon, %d connections from Daejeon's server with %d bytes and their echo, one after the other, servers in pods of Busan; RPS at the nodes' and the balancers' eth0, to every processor, or none",
-		requesters, questionSize)
+		requesters, transfer.QuestionSize)
 	r.Note("balancer: the paper's text does not contain the numbers of Fig. 11 to 13; it states that host-gw is fastest, vxlan next and udp far behind, that RPS is much faster than none, that IPVS and iptables hardly differ, and shows one run of 164,718 requests/s on eight machines of 16 processors")
 	for i, maker := range makers {
 		r.Charts = append(r.Charts, drawRequests(11+i, maker, points, rates))

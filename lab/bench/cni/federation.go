@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/transfer"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/multisite"
 	"github.com/fairlead/fairlead/lab/pki"
@@ -78,11 +79,11 @@ func federation(ctx context.Context, o Options, r *bench.Report) (err error) {
 
 // acrossDomains measures between the pods.
 func (n *network) acrossDomains(ctx context.Context, from, to place, r *bench.Report) error {
-	a, err := startPeer(from.host)
+	a, err := transfer.Start(from.host)
 	if err != nil {
 		return err
 	}
-	b, err := startPeer(to.host)
+	b, err := transfer.Start(to.host)
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func (n *network) acrossDomains(ctx context.Context, from, to place, r *bench.Re
 		if err != nil {
 			return err
 		}
-		asked, err := a.do(order{Ask: netip.AddrPortFrom(to.addr, echoPort), Seconds: asking * n.o.Seconds})
+		asked, err := a.Do(transfer.Order{Ask: netip.AddrPortFrom(to.addr, transfer.EchoPort), Seconds: asking * n.o.Seconds})
 		if err != nil {
 			return err
 		}

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/bench/tunnel"
 	"github.com/fairlead/fairlead/lab/multisite"
 )
 
@@ -63,8 +65,8 @@ type network struct {
 	settle time.Duration
 	// from contains Daejeon's pods by kind, to contains Busan's.
 	from, to map[string]place
-	// forwarders contains the PIDs of the TunUDP processes.
-	forwarders []int
+	// forwarders contains the TunUDP processes.
+	forwarders map[*multisite.Site]tunnel.Process
 	// controllers contains the controllers that the plugin queries.
 	controllers map[*multisite.Site]*controller
 }
@@ -76,7 +78,7 @@ func newNetwork(ctx context.Context, o Options, delay time.Duration) (*network, 
 	if err != nil {
 		return nil, err
 	}
-	n := &network{Sites: s, o: o, settle: warmUp, from: map[string]place{}, to: map[string]place{}, controllers: map[*multisite.Site]*controller{}}
+	n := &network{Sites: s, o: o, settle: warmUp, from: map[string]place{}, to: map[string]place{}, forwarders: map[*multisite.Site]tunnel.Process{}, controllers: map[*multisite.Site]*controller{}}
 	for site, places := range map[*multisite.Site]map[string]place{s.Daejeon: n.from, s.Busan: n.to} {
 		if err := n.populate(ctx, site, places); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", site.Name, err), s.Close())
@@ -276,7 +278,7 @@ func addVXLAN(h *netlink.Handle, site, other *multisite.Site) error {
 	mac, addr = vtep(other)
 	for _, entry := range []netlink.Neigh{
 		{State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac},
-		{Family: afBridge, Flags: netlink.NTF_SELF, State: netlink.NUD_PERMANENT, IP: other.NodeAddr.AsSlice(), HardwareAddr: mac},
+		{Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF, State: netlink.NUD_PERMANENT, IP: other.NodeAddr.AsSlice(), HardwareAddr: mac},
 	} {
 		entry.LinkIndex = dev.Attrs().Index
 		if err := h.NeighSet(&entry); err != nil {
@@ -291,11 +293,11 @@ func addVXLAN(h *netlink.Handle, site, other *multisite.Site) error {
 // addTun starts a site's forwarder, as flannel's udp backend does, and routes traffic for
 // the other site's pods to it.
 func (n *network) addTun(ctx context.Context, node *lab.Host, site, other *multisite.Site) error {
-	pid, err := startForwarder(ctx, node, site.NodeAddr, other.NodeAddr)
+	f, err := tunnel.Start(ctx, node, tunDev, tunPort, site.NodeAddr, other.NodeAddr)
 	if err != nil {
 		return err
 	}
-	n.forwarders = append(n.forwarders, pid)
+	n.forwarders[site] = f
 	h := node.Netlink()
 	dev, err := h.LinkByName(tunDev)
 	if err != nil {

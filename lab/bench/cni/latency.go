@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/transfer"
 )
 
 // asking is how many seconds requests are sent for each second of a measurement.
@@ -28,7 +29,7 @@ func latency(ctx context.Context, o Options, r *bench.Report) (err error) {
 	p50, p99 := map[[2]string][]float64{}, map[[2]string][]float64{}
 	for round := range o.Rounds {
 		for _, w := range turn(ways, round) {
-			got, err := w.from.do(order{Ask: netip.AddrPortFrom(w.target, echoPort), Seconds: asking * o.Seconds})
+			got, err := w.from.Do(transfer.Order{Ask: netip.AddrPortFrom(w.target, transfer.EchoPort), Seconds: asking * o.Seconds})
 			if err != nil {
 				return fmt.Errorf("%s, %s: %w", w.pair, w.kind, err)
 			}
@@ -48,6 +49,6 @@ func latency(ctx context.Context, o Options, r *bench.Report) (err error) {
 			}
 		}
 	}
-	r.Note("latency: %d bytes and their echo over one open connection, %.2g s each time; the link between the sites has no delay of its own", questionSize, asking*o.Seconds)
+	r.Note("latency: %d bytes and their echo over one open connection, %.2g s each time; the link between the sites has no delay of its own", transfer.QuestionSize, asking*o.Seconds)
 	return nil
 }

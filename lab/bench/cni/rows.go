@@ -42,8 +42,8 @@ func throughputRows(r *bench.Report, s setting, all measured) {
 			r.Rows = append(r.Rows,
 				bench.Plain(name+"spread", "%", got.each(run.spread)...),
 				bench.Estimated(name+"CPU", "ms/Gbit", got.cpu()...),
-				bench.Plain(name+"CPU, softirq", "ms/Gbit", got.each(func(r run) float64 { return r.used.softirq })...),
-				bench.Plain(name+"CPU, processes", "ms/Gbit", got.each(func(r run) float64 { return r.used.processes })...),
+				bench.Plain(name+"CPU, softirq", "ms/Gbit", got.each(func(r run) float64 { return r.used.Softirq })...),
+				bench.Plain(name+"CPU, processes", "ms/Gbit", got.each(func(r run) float64 { return r.used.Processes })...),
 			)
 			if kind == Macvlan || kind == HostDevice {
 				r.Rows = append(r.Rows, ahead(name, got, pair, all))
@@ -69,7 +69,7 @@ func ahead(name string, got runs, pair string, all measured) bench.Row {
 		least := math.Inf(1)
 		for kind := range behind {
 			if other := all[[2]string{pair, kind}]; len(other) > i {
-				least = min(least, other[i].used.machine)
+				least = min(least, other[i].used.Machine)
 			}
 		}
 		ratios[i] = mine / least

@@ -1,23 +1,20 @@
 package cni
 
 import (
-	"bytes"
 	"math"
-	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fairlead/fairlead/lab/bench"
 	slicesbench "github.com/fairlead/fairlead/lab/bench/slices"
+	"github.com/fairlead/fairlead/lab/cputime"
 )
 
 // of returns runs with these throughputs, each with the CPU time cpu per Gbit.
 func of(cpu float64, mbits ...float64) (all runs) {
 	for _, m := range mbits {
-		all = append(all, run{mbits: m, samples: []float64{m}, used: usage{machine: cpu}})
+		all = append(all, run{mbits: m, samples: []float64{m}, used: cputime.Usage{Machine: cpu}})
 	}
 	return all
 }
@@ -104,51 +101,5 @@ func TestTurnBeginsOneFurther(t *testing.T) {
 		if got := turn(all, round); !slices.Equal(got, want) {
 			t.Errorf("round %d: %v", round, got)
 		}
-	}
-}
-
-// TestUsageCountsWork burns CPU time, which must show up in both figures.
-func TestUsageCountsWork(t *testing.T) {
-	pid := os.Getpid()
-	before, err := usageOf(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n, until := 0, time.Now().Add(20*time.Second); time.Now().Before(until); n++ {
-		got, err := usageOf(pid)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if used := got.since(before); used.processes > 0.2 {
-			if used.machine < 0.15 {
-				t.Errorf("%+v: the machine worked less than a process of it", used)
-			}
-			return
-		}
-	}
-	t.Error("20 s of work took less than 0.2 s of processor time")
-}
-
-func TestForwardRefuses(t *testing.T) {
-	for what, addrs := range map[string][2]string{
-		"IPv4":   {"[::1]:1", "127.0.0.1:1"},
-		"tun000": {"127.0.0.1:1", "127.0.0.1:2"},
-	} {
-		dev := strings.Repeat("tun0", 4)
-		err := Forward(dev, netip.MustParseAddrPort(addrs[0]), netip.MustParseAddrPort(addrs[1]), &bytes.Buffer{})
-		if err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(what, "000")) {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-}
-
-func TestPeerRefuses(t *testing.T) {
-	var out bytes.Buffer
-	if err := Peer(t.Context(), strings.NewReader("{\"sent\":true}\n{}\n{\"stop\":true}\n"), &out); err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 4 || !strings.Contains(lines[1], "no transfer is running") || !strings.Contains(lines[2], "unknown order") || lines[3] != "{}" {
-		t.Errorf("%q", lines)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/transfer"
+	"github.com/fairlead/fairlead/lab/cputime"
 )
 
 // Pairs of senders and receivers.
@@ -22,7 +24,7 @@ const (
 // way is one of the measured paths from Daejeon to Busan.
 type way struct {
 	pair, kind string
-	from, to   *peer
+	from, to   *transfer.Peer
 	target     netip.Addr
 }
 
@@ -30,16 +32,16 @@ type way struct {
 // Traffic of overlay pods to the server leaves the node like HostGW's, masqueraded with
 // the node's address, and is left out.
 func (n *network) ways() (all []way, err error) {
-	server, err := startPeer(n.Lab.Host(n.Busan.Server))
+	server, err := transfer.Start(n.Lab.Host(n.Busan.Server))
 	if err != nil {
 		return nil, err
 	}
 	for _, kind := range Kinds {
-		from, err := startPeer(n.from[kind].host)
+		from, err := transfer.Start(n.from[kind].host)
 		if err != nil {
 			return nil, err
 		}
-		to, err := startPeer(n.to[kind].host)
+		to, err := transfer.Start(n.to[kind].host)
 		if err != nil {
 			return nil, err
 		}
@@ -75,7 +77,7 @@ type run struct {
 	mbits   float64
 	samples []float64
 	// used is in milliseconds per Gbit.
-	used        usage
+	used        cputime.Usage
 	retransmits uint32
 }
 
@@ -91,7 +93,7 @@ func (all runs) each(of func(run) float64) []float64 {
 }
 
 func (all runs) rates() []float64 { return all.each(func(r run) float64 { return r.mbits }) }
-func (all runs) cpu() []float64   { return all.each(func(r run) float64 { return r.used.machine }) }
+func (all runs) cpu() []float64   { return all.each(func(r run) float64 { return r.used.Machine }) }
 
 // measured contains runs by pair and kind.
 type measured map[[2]string]runs
@@ -142,18 +144,18 @@ func throughput(ctx context.Context, o Options, r *bench.Report) (err error) {
 
 // background notes how busy the machine is before the measurement.
 func (o Options) background(ctx context.Context, r *bench.Report) error {
-	before, err := usageOf()
+	before, err := cputime.Used()
 	if err != nil {
 		return err
 	}
 	if err := bench.Pause(ctx, time.Duration(o.Seconds*float64(time.Second))); err != nil {
 		return err
 	}
-	after, err := usageOf()
+	after, err := cputime.Used()
 	if err != nil {
 		return err
 	}
-	busy := 100 * after.since(before).machine / float64(runtime.NumCPU()) / o.Seconds
+	busy := 100 * after.Since(before).Machine / float64(runtime.NumCPU()) / o.Seconds
 	o.logf("background load before the measurement: %.0f %%", busy)
 	r.Note("background load: before the measurement, the machine was %.0f %% busy; this is included in the CPU of the machine", busy)
 	return nil
@@ -211,25 +213,27 @@ func (n *network) offload(on bool) error {
 
 // measure sends over one path and measures it.
 func (n *network) measure(ctx context.Context, w way) (got run, err error) {
-	if _, err := w.from.do(order{Send: netip.AddrPortFrom(w.target, sinkPort)}); err != nil {
+	if _, err := w.from.Do(transfer.Order{Send: netip.AddrPortFrom(w.target, transfer.SinkPort)}); err != nil {
 		return got, err
 	}
 	defer func() {
-		_, stopped := w.from.do(order{Stop: true})
+		_, stopped := w.from.Do(transfer.Order{Stop: true})
 		err = errors.Join(err, stopped)
 	}()
 	if err := bench.Pause(ctx, n.settle); err != nil {
 		return got, err
 	}
-	pids := []int{w.from.process.PID(), w.to.process.PID()}
+	pids := []int{w.from.PID(), w.to.PID()}
 	if w.kind == TunUDP {
-		pids = append(pids, n.forwarders...)
+		for _, f := range n.forwarders {
+			pids = append(pids, f.PID)
+		}
 	}
-	before, err := usageOf(pids...)
+	before, err := cputime.Used(pids...)
 	if err != nil {
 		return got, err
 	}
-	first, err := w.from.do(order{Sent: true})
+	first, err := w.from.Do(transfer.Order{Sent: true})
 	if err != nil {
 		return got, err
 	}
@@ -240,14 +244,14 @@ func (n *network) measure(ctx context.Context, w way) (got run, err error) {
 		if err := bench.Pause(ctx, due-time.Duration(last.At-first.At)); err != nil {
 			return got, err
 		}
-		now, err := w.from.do(order{Sent: true})
+		now, err := w.from.Do(transfer.Order{Sent: true})
 		if err != nil {
 			return got, err
 		}
 		got.samples = append(got.samples, mbits(last, now))
 		last = now
 	}
-	after, err := usageOf(pids...)
+	after, err := cputime.Used(pids...)
 	if err != nil {
 		return got, err
 	}
@@ -255,17 +259,17 @@ func (n *network) measure(ctx context.Context, w way) (got run, err error) {
 	if last.Bytes == first.Bytes {
 		return got, fmt.Errorf("no data was acknowledged in %g s", n.o.Seconds)
 	}
-	got.used = after.since(before).perGbit(float64(last.Bytes-first.Bytes) * 8 / 1e9)
+	got.used = perGbit(after.Since(before), float64(last.Bytes-first.Bytes)*8/1e9)
 	return got, nil
 }
 
-func mbits(from, to answer) float64 {
+func mbits(from, to transfer.Answer) float64 {
 	return float64(to.Bytes-from.Bytes) * 8e3 / float64(to.At-from.At)
 }
 
 // perGbit converts seconds to milliseconds per Gbit.
-func (u usage) perGbit(gbits float64) usage {
-	return usage{1e3 * u.machine / gbits, 1e3 * u.softirq / gbits, 1e3 * u.processes / gbits}
+func perGbit(u cputime.Usage, gbits float64) cputime.Usage {
+	return cputime.Usage{Machine: 1e3 * u.Machine / gbits, Softirq: 1e3 * u.Softirq / gbits, Processes: 1e3 * u.Processes / gbits}
 }
 
 // spread returns the standard deviation of a run's samples, in percent of their mean.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/transfer"
 	"github.com/fairlead/fairlead/lab/multisite"
 )
 
@@ -37,13 +38,13 @@ func wide(ctx context.Context, o Options, r *bench.Report) (err error) {
 	if n.from[Calico], err = n.routed(ctx, n.Daejeon, "daejeon-calico"); err != nil {
 		return err
 	}
-	server, err := startPeer(n.Lab.Host(n.Busan.Server))
+	server, err := transfer.Start(n.Lab.Host(n.Busan.Server))
 	if err != nil {
 		return err
 	}
 	var ways []way
 	for _, kind := range []string{Host, Macvlan, HostDevice, HostGW, VXLAN, Weave, Calico} {
-		from, err := startPeer(n.from[kind].host)
+		from, err := transfer.Start(n.from[kind].host)
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,6 @@
-package cni
+// Package transfer is both ends of the measurements of pod networks: it sends bytes over TCP
+// and counts those that arrive, and sends short requests.
+package transfer
 
 import (
 	"context"
@@ -17,21 +19,21 @@ import (
 	"github.com/fairlead/fairlead/lab"
 )
 
-// Ports on which every Peer listens.
+// Ports on which every end listens.
 const (
-	// sinkPort discards everything it receives.
-	sinkPort = 5001
-	// echoPort echoes each request of questionSize bytes.
-	echoPort = 5002
-	// questionSize is about the size of a short request and its answer.
-	questionSize = 64
+	// SinkPort discards everything it receives.
+	SinkPort = 5001
+	// EchoPort echoes each request of QuestionSize bytes.
+	EchoPort = 5002
+	// QuestionSize is about the size of a short request and its answer.
+	QuestionSize = 64
 )
 
 // chunk is the size of one write or read, the same as iperf3's.
 const chunk = 128 << 10
 
-// order is a command for a Peer. Exactly one of Send, Stop, Sent and Ask is set.
-type order struct {
+// Order is a command for an end. Exactly one of Send, Stop, Sent and Ask is set.
+type Order struct {
 	// Send starts to send to a sink, until Stop.
 	Send netip.AddrPort `json:"send,omitzero"`
 	Stop bool           `json:"stop,omitempty"`
@@ -44,8 +46,8 @@ type order struct {
 	Connections int            `json:"connections,omitempty"`
 }
 
-// answer is the reply to an order.
-type answer struct {
+// Answer is the reply to an order.
+type Answer struct {
 	Error string `json:"error,omitempty"`
 	// Bytes were acknowledged until At, in nanoseconds of the machine's clock.
 	// Retransmits is the number of retransmitted packets.
@@ -59,10 +61,10 @@ type answer struct {
 	P99     float64 `json:"p99,omitempty"`
 }
 
-// Peer is both ends of every measurement: a sink, an echo server, and a client that
+// Serve is an end: a sink, an echo server, and a client that
 // executes orders from in and writes one answer per order to out. It ends when in does.
-func Peer(ctx context.Context, in io.Reader, out io.Writer) error {
-	for port, serve := range map[int]func(net.Conn){sinkPort: sink, echoPort: echo} {
+func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
+	for port, serve := range map[int]func(net.Conn){SinkPort: sink, EchoPort: echo} {
 		ln, err := net.Listen("tcp4", fmt.Sprintf(":%d", port))
 		if err != nil {
 			return err
@@ -75,7 +77,7 @@ func Peer(ctx context.Context, in io.Reader, out io.Writer) error {
 	defer s.stop()
 	encoder, decoder := json.NewEncoder(out), json.NewDecoder(in)
 	for {
-		var o order
+		var o Order
 		if err := decoder.Decode(&o); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
@@ -113,7 +115,7 @@ func sink(c net.Conn) {
 }
 
 func echo(c net.Conn) {
-	for buffer := make([]byte, questionSize); ; {
+	for buffer := make([]byte, QuestionSize); ; {
 		if _, err := io.ReadFull(c, buffer); err != nil {
 			return
 		}
@@ -129,19 +131,19 @@ type sender struct {
 	done chan struct{}
 }
 
-func (s *sender) obey(ctx context.Context, o order) (answer, error) {
+func (s *sender) obey(ctx context.Context, o Order) (Answer, error) {
 	switch {
 	case o.Send.IsValid():
-		return answer{}, s.send(ctx, o.Send)
+		return Answer{}, s.send(ctx, o.Send)
 	case o.Sent:
 		return s.sent()
 	case o.Ask.IsValid():
 		return ask(ctx, o)
 	case o.Stop:
 		s.stop()
-		return answer{}, nil
+		return Answer{}, nil
 	}
-	return answer{}, errors.New("unknown order")
+	return Answer{}, errors.New("unknown order")
 }
 
 // dialTimeout leaves time to retransmit a lost SYN or SYN-ACK.
@@ -186,7 +188,7 @@ func (s *sender) stop() {
 	s.conn = nil
 }
 
-func (s *sender) sent() (a answer, err error) {
+func (s *sender) sent() (a Answer, err error) {
 	if s.conn == nil {
 		return a, errors.New("no transfer is running")
 	}
@@ -212,7 +214,7 @@ func (s *sender) sent() (a answer, err error) {
 }
 
 // ask sends requests on all connections and sums up the results.
-func ask(ctx context.Context, o order) (answer, error) {
+func ask(ctx context.Context, o Order) (Answer, error) {
 	var conns []*net.TCPConn
 	defer func() {
 		for _, c := range conns {
@@ -222,7 +224,7 @@ func ask(ctx context.Context, o order) (answer, error) {
 	for range max(o.Connections, 1) {
 		c, err := dial(ctx, o.Ask)
 		if err != nil {
-			return answer{}, err
+			return Answer{}, err
 		}
 		conns = append(conns, c)
 	}
@@ -236,11 +238,11 @@ func ask(ctx context.Context, o order) (answer, error) {
 	going.Wait()
 	all := slices.Concat(took...)
 	if err := errors.Join(errs...); err != nil || len(all) == 0 {
-		return answer{}, errors.Join(err, fmt.Errorf("%d answers from %s", len(all), o.Ask))
+		return Answer{}, errors.Join(err, fmt.Errorf("%d answers from %s", len(all), o.Ask))
 	}
 	slices.Sort(all)
 	us := func(percent int) float64 { return float64(all[(len(all)-1)*percent/100].Nanoseconds()) / 1e3 }
-	return answer{Answers: len(all), Seconds: time.Since(began).Seconds(), P50: us(50), P99: us(99)}, nil
+	return Answer{Answers: len(all), Seconds: time.Since(began).Seconds(), P50: us(50), P99: us(99)}, nil
 }
 
 // questions sends requests one after the other, and returns the response times.
@@ -248,7 +250,7 @@ func questions(c net.Conn, began time.Time, long time.Duration) (took []time.Dur
 	if err := c.SetDeadline(began.Add(long + dialTimeout)); err != nil {
 		return nil, err
 	}
-	buffer := make([]byte, questionSize)
+	buffer := make([]byte, QuestionSize)
 	for asked := time.Now(); asked.Sub(began) < long; {
 		if _, err := c.Write(buffer); err != nil {
 			return took, err
@@ -263,24 +265,25 @@ func questions(c net.Conn, began time.Time, long time.Duration) (took []time.Dur
 	return took, nil
 }
 
-// peer is a Peer that runs in a host. It ends with the host.
-type peer struct {
+// Peer is an end that runs in a host. It ends with the host.
+type Peer struct {
 	process *lab.Process
 	in      *json.Encoder
 	out     *json.Decoder
 }
 
-func startPeer(h *lab.Host) (*peer, error) {
+// Start starts an end in a host.
+func Start(h *lab.Host) (*Peer, error) {
 	process, in, out, err := h.Converse(lab.Self("bench", "cni-peer"))
 	if err != nil {
 		return nil, err
 	}
-	p := &peer{process, json.NewEncoder(in), json.NewDecoder(out)}
+	p := &Peer{process, json.NewEncoder(in), json.NewDecoder(out)}
 	_, err = p.answered()
 	return p, err
 }
 
-func (p *peer) answered() (a answer, err error) {
+func (p *Peer) answered() (a Answer, err error) {
 	if err := p.out.Decode(&a); err != nil {
 		return a, fmt.Errorf("a peer has ended: %w", err)
 	}
@@ -290,9 +293,13 @@ func (p *peer) answered() (a answer, err error) {
 	return a, nil
 }
 
-func (p *peer) do(o order) (answer, error) {
+// PID is the process.
+func (p *Peer) PID() int { return p.process.PID() }
+
+// Do executes an order and returns its answer.
+func (p *Peer) Do(o Order) (Answer, error) {
 	if err := p.in.Encode(o); err != nil {
-		return answer{}, err
+		return Answer{}, err
 	}
 	return p.answered()
 }

@@ -1,44 +1,48 @@
-package cni
+// Package tunnel carries packets of a tun device in UDP, as flannel's udp backend does.
+package tunnel
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/lab"
 )
 
-// afBridge is the address family of FDB entries.
-const afBridge = unix.AF_BRIDGE
-
 // ready is the line that a child process prints when it is ready for use.
 const ready = "ready"
 
-// startForwarder runs Forward in a node and returns its PID. The process ends with the
-// node.
-func startForwarder(ctx context.Context, node *lab.Host, local, peer netip.Addr) (pid int, err error) {
-	at := func(a netip.Addr) string { return netip.AddrPortFrom(a, tunPort).String() }
-	p, _, out, err := node.Converse(lab.Self("bench", "cni-forward", "--dev", tunDev, "--local", at(local), "--peer", at(peer)))
+// Process is a process of Forward, and its two threads that carry packets.
+type Process struct {
+	PID     int
+	Threads [2]int
+}
+
+// Start runs Forward in a node. The process ends with the node.
+func Start(ctx context.Context, node *lab.Host, dev string, port uint16, local, peer netip.Addr) (f Process, err error) {
+	at := func(a netip.Addr) string { return netip.AddrPortFrom(a, port).String() }
+	p, _, out, err := node.Converse(lab.Self("bench", "cni-forward", "--dev", dev, "--local", at(local), "--peer", at(peer)))
 	if err != nil {
-		return 0, err
+		return f, err
 	}
 	defer out.Close()
 	stop := context.AfterFunc(ctx, func() { out.Close() })
 	defer stop()
-	if s := bufio.NewScanner(out); !s.Scan() || s.Text() != ready {
-		return 0, fmt.Errorf("the forwarder has ended: %v", s.Err())
+	f.PID = p.PID()
+	if _, err := fmt.Fscanf(out, ready+" %d %d\n", &f.Threads[0], &f.Threads[1]); err != nil {
+		return f, fmt.Errorf("the forwarder has ended: %w", err)
 	}
-	return p.PID(), nil
+	return f, nil
 }
 
 // Forward creates a tun device and exchanges its packets over UDP with a peer that does
-// the same, until reading from either fails. It prints a line to out when the device
-// exists. This is how flannel's udp backend works: every packet crosses into this process
+// the same, until reading from either fails. It prints a line with the IDs of the threads
+// of both directions to out when the device exists. This is how flannel's udp backend works: every packet crosses into this process
 // and out again, at both ends.
 func Forward(dev string, local, peer netip.AddrPort, out io.Writer) error {
 	if !local.Addr().Is4() || !peer.Addr().Is4() {
@@ -58,10 +62,15 @@ func Forward(dev string, local, peer netip.AddrPort, out io.Writer) error {
 	if err := unix.Connect(socket, &unix.SockaddrInet4{Port: int(peer.Port()), Addr: peer.Addr().As4()}); err != nil {
 		return fmt.Errorf("--peer %s: %w", peer, err)
 	}
-	fmt.Fprintln(out, ready)
-	ended := make(chan error, 2)
-	go func() { ended <- carry(tun, socket) }()
-	go func() { ended <- carry(socket, tun) }()
+	threads, ended := make(chan int, 2), make(chan error, 2)
+	for _, way := range [][2]int{{tun, socket}, {socket, tun}} {
+		go func() {
+			runtime.LockOSThread()
+			threads <- unix.Gettid()
+			ended <- carry(way[0], way[1])
+		}()
+	}
+	fmt.Fprintln(out, ready, <-threads, <-threads)
 	return <-ended
 }
 
