@@ -144,7 +144,7 @@ func scaleRows() []Row {
 		Plot: Plot{X: "load balancers", Y: "requests/s", Ours: []Line{curve("IPVS", balancersCase, 1, 2, 3, 4)}},
 	}
 	for n, name := range []string{"two", "three", "four"} {
-		cpu.Tests = append(cpu.Tests, between(name+" load balancers by one, over their number", 0.85, 1.15, times,
+		cpu.Tests = append(cpu.Tests, between(name+" load balancers by one, over their number", 0.9, 1.1, times,
 			scaled(ratio(fmt.Sprintf(balancersCase, n+2), fmt.Sprintf(balancersCase, 1)), 1/float64(n+2))))
 	}
 	cpu.Tests = append(cpu.Tests, atLeast("idle time of the client with four load balancers: it is not the limit", 20, "%", samples(fmt.Sprintf(balancersCase, 4)+": client idle")))
