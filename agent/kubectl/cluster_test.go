@@ -16,9 +16,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/agent/ui"
