@@ -293,8 +293,8 @@ func (d *DataPlane) write(c *change) error {
 	}
 	id := c.after.value.Id
 	if c.before == nil {
-		if err := errors.Join(bpf.ZeroCPUs[bpf.BalancerCounts](d.kernel.FrontendCounts, id),
-			bpf.ZeroCPUs[bpf.BalancerSynCounts](d.kernel.SynCounts, id)); err != nil {
+		if err := errors.Join(bpf.ZeroCPUs(d.kernel.FrontendCounts, id),
+			bpf.ZeroCPUs(d.kernel.SynCounts, id)); err != nil {
 			return err
 		}
 		for _, m := range c.after.members {
