@@ -89,7 +89,7 @@ func (p *Plan) place() error {
 			memory = p.packed
 		}
 	}
-	to, err := p.rings.take(uint32(len(memory)))
+	to, err := p.rings.memory.room(uint32(len(memory)), p.rings.grace)
 	if err != nil {
 		p.rings.release(slotsIn(p.words, len(p.words), false), p.chained())
 		return err
