@@ -86,12 +86,15 @@ func (ms members) appendRing(all []ring.Member) []ring.Member {
 // the frontend is new.
 func (d *DataPlane) writeFresh(c *change) error {
 	all := c.after.members
-	if c.before != nil {
-		all = slices.Concat(c.before.members, c.fresh)
-	} else {
+	switch {
+	case c.before == nil:
 		for i := range all {
 			all[i].programmed = true // once the frontend is
 		}
+	case len(c.fresh) == 0:
+		return nil
+	default:
+		all = slices.Concat(c.before.members, c.fresh)
 	}
 	return d.writeMembers(c.after.value.Id, all)
 }

@@ -39,8 +39,8 @@ func (l *Lists) Open() error {
 	if err := l.words.Open(l.maps.MemberIndex); err != nil {
 		return err
 	}
-	for _, entries := range l.All() {
-		l.count += len(entries)
+	for id := range uint32(l.words.Len()) {
+		l.count += length(l.words.Get(id))
 	}
 	return nil
 }
@@ -76,11 +76,15 @@ func (l *Lists) Set(frontend uint32, entries []Entry) error {
 	if slices.Equal(l.list, l.words.Get(frontend)) {
 		return nil
 	}
-	was := l.Of(frontend)
+	var was []Entry
+	before := length(l.words.Get(frontend))
+	if l.keeps {
+		was = l.Of(frontend)
+	}
 	if err := l.words.Set(frontend, l.list); err != nil {
 		return err
 	}
-	l.count += len(entries) - len(was)
+	l.count += len(entries) - before
 	return l.mirror(frontend, was, entries)
 }
 
@@ -110,6 +114,7 @@ func appendWords(words []uint64, entries []Entry) []uint64 {
 
 // parse is the inverse of appendWords.
 func parse(words []uint64) (entries []Entry) {
+	entries = make([]Entry, 0, length(words))
 	var e Entry
 	for len(words) > 0 {
 		w := words[0]
@@ -121,4 +126,16 @@ func parse(words []uint64) (entries []Entry) {
 		entries = append(entries, e)
 	}
 	return entries
+}
+
+// length is the number of entries of a list.
+func length(words []uint64) (n int) {
+	for ; len(words) > 0; n++ {
+		if words[0]&flagSame != 0 || len(words) < 3 {
+			words = words[1:]
+		} else {
+			words = words[3:]
+		}
+	}
+	return n
 }

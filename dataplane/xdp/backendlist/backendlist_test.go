@@ -19,7 +19,7 @@ func TestWords(t *testing.T) {
 		9: {{7, b(1<<32-1, 2, 3, 1)}, {8, b(1<<32-1, 0, 3, 1)}, {9, b(1<<32-1, 0, 1<<64-1, 1)}},
 	} {
 		list := appendWords(nil, entries)
-		if got := parse(list); len(list) != words || !slices.Equal(got, entries) {
+		if got := parse(list); len(list) != words || !slices.Equal(got, entries) || length(list) != len(entries) {
 			t.Errorf("%v: %d words, and back %v", entries, len(list), got)
 		}
 	}
