@@ -25,13 +25,20 @@ func mirrorOf(t *testing.T, d *DataPlane) (all backendlist.Mirror, led bool) {
 // manyMembers are frontends of all kinds, with the same and with other backends.
 func manyMembers() (all []desired.Frontend) {
 	backends := []string{"172.16.5.1:80", "172.16.5.2:80", "172.16.5.3:80"}
-	for i := range 4 {
+	for i := range 5 {
 		all = append(all, frontend(service.Tunnel, fmt.Sprintf("10.2.2.%d:80", i+1), service.TCP, backends...))
 	}
 	all[1].Backends = all[1].Backends[:2]
 	all[2].Backends[0].Weight, all[2].Backends[2].MaxConns = 0, 7
 	all[3].Survival = service.FlowTable
 	return all
+}
+
+// listOf returns where the list of one of manyMembers is.
+func listOf(t *testing.T, d *DataPlane, i int) (word uint64) {
+	t.Helper()
+	must(t, d.kernel.MemberIndex.Lookup(d.programmed[manyMembers()[i].Key].value.Id, &word))
+	return word
 }
 
 // TestBuildsWithAndWithoutLists: a build without lists finds map members as it would have written it.
@@ -47,7 +54,7 @@ func TestBuildsWithAndWithoutLists(t *testing.T) {
 	for id, entries := range d.lists.All() {
 		want.Add(id, entries)
 	}
-	if got, led := mirrorOf(t, d); !led || !maps.Equal(got, want) || len(got) != 11 {
+	if got, led := mirrorOf(t, d); !led || !maps.Equal(got, want) || len(got) != 14 {
 		t.Errorf("map members has\n %v\nthe lists\n %v", got, want)
 	}
 	first := d.programmed[manyMembers()[0].Key]
@@ -57,6 +64,9 @@ func TestBuildsWithAndWithoutLists(t *testing.T) {
 		d = n.reopen(t, d)
 		if got := state(t, d); got != programmed {
 			t.Errorf("holds\n %s\nprogrammed\n %s", got, programmed)
+		}
+		if a, b := listOf(t, d, 0), listOf(t, d, 4); a != b {
+			t.Errorf("equal lists are at %x and %x", a, b)
 		}
 		must(t, d.kernel.Members.Delete(gone))
 		d = n.reopen(t, d) // the lists lead

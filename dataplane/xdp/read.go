@@ -9,7 +9,6 @@ import (
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp/alloc"
-	"github.com/fairlead/fairlead/dataplane/xdp/backendlist"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
 	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
@@ -130,25 +129,29 @@ func (d *DataPlane) repairMembers(frontends map[service.Key]*programmed) error {
 	}
 	for id, of := range d.lists.All() {
 		h := byID[id]
-		var mine []backendlist.Entry
+		if h == nil {
+			if err := d.writeMembers(id, nil); err != nil {
+				return fmt.Errorf("xdp: %w", err)
+			}
+			continue
+		}
 		for _, e := range of {
 			s := d.servers.byID[e.Server]
 			// Those of another kind are from an interrupted change.
-			if h == nil || s == nil || s.key.owner != ownerOf(h.value) {
+			if s == nil || s.key.owner != ownerOf(h.value) {
 				continue
 			}
 			s.members++
-			mine = append(mine, e)
 			h.members = append(h.members, member{
 				server: s, weight: e.Weight, maxConns: e.MaxConns, since: int64(e.Since), programmed: e.Held != 0,
 			})
 		}
-		if err := d.lists.Set(id, mine); err != nil {
-			return fmt.Errorf("xdp: %w", err)
-		}
 	}
 	for _, h := range frontends {
 		slices.SortFunc(h.members, func(a, b member) int { return a.key.addr.Compare(b.key.addr) })
+		if err := d.writeMembers(h.value.Id, h.members); err != nil { // in this order, to be shared
+			return fmt.Errorf("xdp: %w", err)
+		}
 	}
 	return d.repairServers()
 }
