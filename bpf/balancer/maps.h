@@ -304,8 +304,28 @@ struct {
 	__type(value, struct server_cpu);
 } server_cpu SEC(".maps");
 
-/* Which frontend has which backend: the agent's own state, which the next agent
- * reads back.
+/* Which backends each frontend has: the agent's own record, which the next agent reads
+ * back (dataplane/xdp/backendlist). A list is a run of words in a segment. Frontends with
+ * the same list share it. To change a list, the agent writes another one elsewhere, and
+ * then switches the frontend's word in member_index: length << 32 | position, 0 for none.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} member_index SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__array(values, struct ring_segment);
+} member_lists SEC(".maps");
+
+/* The same for builds that have no lists, as long as there are few backends
+ * (dataplane/xdp/backendlist).
  */
 struct member_key {
 	__u32 frontend; /* ids */

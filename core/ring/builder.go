@@ -132,7 +132,12 @@ func sorted(members []Member) []Member {
 func (b *Builder) fill(size int, lacking map[string]*table) error {
 	var all sync.WaitGroup
 	for _, t := range lacking {
-		all.Go(func() { t.slots, t.err = maglev.Build(size, t.backends) })
+		build := func() { t.slots, t.err = maglev.Build(size, t.backends) }
+		if len(lacking) == 1 {
+			build() // a goroutine costs a tenth of this
+		} else {
+			all.Go(build)
+		}
 	}
 	all.Wait()
 	for _, key := range slices.Sorted(maps.Keys(lacking)) { // for a deterministic eviction order

@@ -148,6 +148,19 @@ func (n *Next) Slot(i int, before *Slot) Slot {
 	return s
 }
 
+// Owners writes the member of each slot, and reports whether these are all that slots without
+// predecessors name.
+func (n *Next) Owners(to []uint64) (all bool) {
+	if len(n.rings) > 1 || n.rings[0].slots == nil {
+		return false
+	}
+	ids := n.rings[0].ids
+	for i, member := range n.rings[0].slots {
+		to[i] = uint64(ids[member])
+	}
+	return true
+}
+
 // Owner returns the member that gets a slot's new flows, 0 without one.
 func (n *Next) Owner(i int) ID { return n.rings[0].owner(i) }
 

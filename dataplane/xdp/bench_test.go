@@ -2,6 +2,7 @@ package xdp
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -141,5 +142,35 @@ func BenchmarkUpsertMoved(b *testing.B) {
 	for b.Loop() {
 		must(b, d.Upsert(one))
 		must(b, d.Upsert(other))
+	}
+}
+
+// BenchmarkFill programs frontends with 100 of 10,000 backends each.
+func BenchmarkFill(b *testing.B) {
+	all := make([]desired.Frontend, 2000)
+	for i := range all {
+		all[i] = frontend(service.Tunnel, fmt.Sprintf("10.3.%d.%d:80", i/250, i%250+1), service.TCP)
+		all[i].RingSize = 8191
+		for j := range 100 {
+			n := (i*61 + j*97) % 10000
+			addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 20, byte(n / 250), byte(n%250 + 1)}), 8080)
+			all[i].Backends = append(all[i].Backends, service.Backend{Addr: addr, Weight: 1})
+		}
+		all[i].Backends = service.SortBackends(all[i].Backends)
+	}
+	c := config()
+	c.MaxFrontends, c.MaxBackends, c.MaxMembers = 2*len(all), 16384, 200*len(all)
+	d := newNet(b).open(b, c)
+	pause := cpuTime(b)
+	for b.Loop() {
+		for _, f := range all {
+			must(b, d.Upsert(f))
+		}
+		pause(func() {
+			for _, f := range all {
+				must(b, d.Delete(f.Key))
+			}
+			must(b, d.grace())
+		})
 	}
 }

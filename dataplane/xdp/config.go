@@ -58,9 +58,9 @@ var DefaultPorts = PortRange{1024, 32767}
 //
 // Approximate kernel memory: 8 bytes per slot of each ring (131 KB for 16381), or about 1
 // byte beyond WideRings, allocated 2 MB at a time; frontends with the same backends share a
-// ring; 100 bytes per programmed frontend, per VIP, and per backend of a
-// frontend. Used or not: 32 bytes per server plus 64 per CPU, 96 per chain and 96 per
-// flow. The defaults need 33 MB plus 1.2 MB per CPU.
+// ring, and a list of 8 to 24 bytes per backend; 100 bytes per programmed frontend, per VIP, and
+// per backend of a frontend if there are up to 65,536. Used or not: 32 bytes per server plus 64
+// per CPU, 96 per chain and 96 per flow. The defaults need 33 MB plus 1.2 MB per CPU.
 type Config struct {
 	// Interfaces are where clients' packets and, for fullnat, backends' replies
 	// arrive, and where packets may leave without passing the kernel.

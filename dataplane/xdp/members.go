@@ -1,17 +1,14 @@
 package xdp
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
-	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
-
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/xdp/backendlist"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 )
 
@@ -25,12 +22,9 @@ type member struct {
 	programmed bool   // the change that added or modified it is complete
 }
 
-func (m member) entry() bpf.BalancerMember {
-	e := bpf.BalancerMember{Weight: m.weight, MaxConns: m.maxConns, Since: uint64(m.since)}
-	if m.programmed {
-		e.Held = 1
-	}
-	return e
+func (m member) entry() backendlist.Entry {
+	e := bpf.BalancerMember{Weight: m.weight, MaxConns: m.maxConns, Since: uint64(m.since), Held: oneIf(m.programmed)}
+	return backendlist.Entry{Server: m.id, BalancerMember: e}
 }
 
 // memberOf returns the member for a backend.
@@ -88,45 +82,43 @@ func (ms members) appendRing(all []ring.Member) []ring.Member {
 	return all
 }
 
-// writeMembers stores in the kernel which servers a frontend has.
-func (d *DataPlane) writeMembers(frontend uint32, ms []member) error {
-	if len(ms) == 0 {
+// writeFresh stores the new members of a frontend before packets see them: next to the others, unless
+// the frontend is new.
+func (d *DataPlane) writeFresh(c *change) error {
+	all := c.after.members
+	switch {
+	case c.before == nil:
+		for i := range all {
+			all[i].programmed = true // once the frontend is
+		}
+	case len(c.fresh) == 0:
 		return nil
+	default:
+		all = slices.Concat(c.before.members, c.fresh)
 	}
-	keys, values := make([]bpf.BalancerMemberKey, len(ms)), make([]bpf.BalancerMember, len(ms))
+	return d.writeMembers(c.after.value.Id, all)
+}
+
+// writeMembers stores in the kernel which servers a frontend has.
+func (d *DataPlane) writeMembers(frontend uint32, ms members) error {
+	entries := make([]backendlist.Entry, len(ms))
 	for i, m := range ms {
-		keys[i], values[i] = bpf.BalancerMemberKey{Frontend: frontend, Server: m.id}, m.entry()
+		entries[i] = m.entry()
 	}
-	_, err := d.kernel.Members.BatchUpdate(keys, values, nil)
-	if errors.Is(err, unix.E2BIG) {
-		return errMembers(d.kernel.Members)
-	}
-	if err != nil {
+	if err := d.lists.Set(frontend, entries); err != nil {
 		return fmt.Errorf("write backends: %w", err)
 	}
 	return nil
 }
 
-func errMembers(m *ebpf.Map) error {
-	return fmt.Errorf("all frontends together have more than %d backends (MaxMembers)", m.MaxEntries())
-}
-
-// deleteMembers removes what writeMembers stored.
-func (d *DataPlane) deleteMembers(frontend uint32, servers []uint32) error {
-	keys := make([]bpf.BalancerMemberKey, len(servers))
-	for i, id := range servers {
-		keys[i] = bpf.BalancerMemberKey{Frontend: frontend, Server: id}
-	}
-	for len(keys) > 0 {
-		n, err := d.kernel.Members.BatchDelete(keys, nil)
-		d.memberCount -= n
-		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("remove backends: %w", err)
+// readBackends reads the backends of a frontend. An entry without Held belongs to a change that was
+// not completed.
+func (d *DataPlane) readBackends(frontend uint32, servers *serverTable) (all []service.Backend) {
+	for _, e := range d.lists.Of(frontend) {
+		if addr := servers.addrOf(e.Server); addr.IsValid() && e.Held != 0 {
+			all = append(all, backendOf(addr, e.BalancerMember))
 		}
-		if err == nil {
-			break
-		}
-		keys = keys[min(n+1, len(keys)):] // an absent one ends the batch
 	}
-	return nil
+	slices.SortFunc(all, service.Backend.Compare)
+	return all
 }

@@ -112,7 +112,7 @@ func TestNextHopsAreCachedWhileTheAgentWatches(t *testing.T) {
 		watched := run()
 		d.routes.Close()
 		d.routes = nil
-		must(t, bpf.ZeroCPUs[bpf.BalancerServerCpu](d.kernel.ServerCpu, 1))
+		must(t, bpf.ZeroCPUs(d.kernel.ServerCpu, 1))
 		return run() < watched
 	}
 	for try := 1; !shortened(); try++ {

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/dataplane/xdp/backendlist"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/device"
 	"github.com/fairlead/fairlead/dataplane/xdp/guard"
@@ -118,6 +119,9 @@ func (d *DataPlane) load(old *predecessor) error {
 	if err != nil {
 		return err
 	}
+	if err := d.lists.Adopt(); err != nil {
+		return fmt.Errorf("xdp: %w", err)
+	}
 	if len(carried) > 0 {
 		slog.Info("taking over maps of another release", "maps", carried)
 	}
@@ -131,8 +135,13 @@ func (d *DataPlane) setProgram(constants map[string]any) {
 
 // loadObjects loads all of d.kernel, or a part of it.
 func (d *DataPlane) loadObjects(spec *ebpf.CollectionSpec, into any) error {
-	segment, trie := spec.Maps[bpf.BalancerMapRings].InnerMap.Copy(), spec.Maps[bpf.BalancerMapGuardRanges].InnerMap.Copy()
-	segment.Name, trie.Name = "rings", "guard_trie"
+	inner := func(outer, name string) *ebpf.MapSpec {
+		s := spec.Maps[outer].InnerMap.Copy()
+		s.Name = name
+		return s
+	}
+	segment, lists := inner(bpf.BalancerMapRings, "rings"), inner(bpf.BalancerMapMemberLists, "member_lists")
+	trie := inner(bpf.BalancerMapGuardRanges, "guard_trie")
 	err := d.program.Together(spec, into)
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
 		return fmt.Errorf("%w: %w: remove %s (which stops forwarding) and start again", ErrLayout, err, d.pins.Path(""))
@@ -141,6 +150,7 @@ func (d *DataPlane) loadObjects(spec *ebpf.CollectionSpec, into any) error {
 		return err
 	}
 	d.rings = ringmap.New(&d.kernel.BalancerMaps, segment, uint32(d.config.WideRings/8), d.grace)
+	d.lists = backendlist.New(&d.kernel.BalancerMaps, lists, d.config.MaxMembers)
 	d.guard = guard.New(&d.kernel.BalancerMaps, trie)
 	return d.flows.Open(spec, &d.kernel.BalancerMaps)
 }

@@ -1,6 +1,7 @@
 package xdp
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -50,13 +51,16 @@ func (d *DataPlane) readLocked() error {
 	if err := d.recountUses(d.programmed); err != nil {
 		return err
 	}
+	if err := d.lists.SyncMirror(); err != nil {
+		return fmt.Errorf("xdp: %w", err)
+	}
 	d.stale = false
 	return nil
 }
 
 // readHeld reads the frontends, and returns the entries of whole addresses.
 func (d *DataPlane) readHeld() (map[netip.Addr]bpf.BalancerFrontend, error) {
-	if err := d.rings.Open(); err != nil {
+	if err := errors.Join(d.rings.Open(), d.lists.Open()); err != nil {
 		return nil, err
 	}
 	frontends, wholes, err := d.readFrontends()
@@ -116,48 +120,25 @@ func (d *DataPlane) readFrontends() (map[service.Key]*programmed, map[netip.Addr
 	return all, wholes, nil
 }
 
-// memberEntry is the kernel's entry for a frontend's server.
-type memberEntry struct {
-	server uint32
-	bpf.BalancerMember
-}
-
-// readMembers reads them, by the frontend's id.
-func (d *DataPlane) readMembers() (map[uint32][]memberEntry, error) {
-	all := map[uint32][]memberEntry{}
-	err := bpf.ReadHash(d.kernel.Members, func(k bpf.BalancerMemberKey, m bpf.BalancerMember) {
-		all[k.Frontend] = append(all[k.Frontend], memberEntry{k.Server, m})
-	})
-	if err != nil {
-		return nil, fmt.Errorf("xdp: read backends: %w", err)
-	}
-	return all, nil
-}
-
 // repairMembers assigns members to the frontends, and frees the servers that no frontend
 // has.
 func (d *DataPlane) repairMembers(frontends map[service.Key]*programmed) error {
-	entries, err := d.readMembers()
-	if err != nil {
-		return err
-	}
-	d.memberCount = 0
-	for _, of := range entries {
-		d.memberCount += len(of)
-	}
 	byID := map[uint32]*programmed{}
 	for _, h := range frontends {
 		byID[h.value.Id] = h
 	}
-	for id, of := range entries {
+	for id, of := range d.lists.All() {
 		h := byID[id]
+		if h == nil {
+			if err := d.writeMembers(id, nil); err != nil {
+				return fmt.Errorf("xdp: %w", err)
+			}
+			continue
+		}
 		for _, e := range of {
-			s := d.servers.byID[e.server]
+			s := d.servers.byID[e.Server]
 			// Those of another kind are from an interrupted change.
-			if h == nil || s == nil || s.key.owner != ownerOf(h.value) {
-				if err := d.deleteMembers(id, []uint32{e.server}); err != nil {
-					return fmt.Errorf("xdp: %w", err)
-				}
+			if s == nil || s.key.owner != ownerOf(h.value) {
 				continue
 			}
 			s.members++
@@ -168,6 +149,9 @@ func (d *DataPlane) repairMembers(frontends map[service.Key]*programmed) error {
 	}
 	for _, h := range frontends {
 		slices.SortFunc(h.members, func(a, b member) int { return a.key.addr.Compare(b.key.addr) })
+		if err := d.writeMembers(h.value.Id, h.members); err != nil { // in this order, to be shared
+			return fmt.Errorf("xdp: %w", err)
+		}
 	}
 	return d.repairServers()
 }
@@ -201,24 +185,13 @@ func (d *DataPlane) List() ([]desired.Frontend, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, err := d.readMembers()
-	if err != nil {
-		return nil, err
-	}
 	list := make([]desired.Frontend, 0, len(frontends))
 	for k, h := range frontends {
 		f, err := d.requested(h)
 		if err != nil {
 			return nil, fmt.Errorf("xdp: %s: %w", k, err)
 		}
-		for _, e := range entries[h.value.Id] {
-			// An entry without Held belongs to a change that was not
-			// completed.
-			if s := servers.byID[e.server]; s != nil && e.Held != 0 {
-				f.Backends = append(f.Backends, backendOf(s.key.addr, e.BalancerMember))
-			}
-		}
-		slices.SortFunc(f.Backends, service.Backend.Compare)
+		f.Backends = d.readBackends(h.value.Id, &servers)
 		list = append(list, f)
 	}
 	slices.SortFunc(list, func(a, b desired.Frontend) int { return a.Key.Compare(b.Key) })

@@ -28,7 +28,7 @@ func (d *DataPlane) Read(k service.Key) (*dataplane.Programmed, error) {
 		return nil, err
 	}
 	p := &dataplane.Programmed{Owned: map[netip.AddrPort]int{}}
-	if p.Frontend, err = d.readProgrammed(&programmed{key: k, value: v, members: h.members}); err != nil {
+	if p.Frontend, err = d.readProgrammed(&programmed{key: k, value: v}); err != nil {
 		return nil, fmt.Errorf("xdp: %s: %w", k, err)
 	}
 	if p.Counters, err = d.countersOf(k, h, map[uint32]dataplane.Counts{}); err != nil {
@@ -50,14 +50,6 @@ func (d *DataPlane) readProgrammed(h *programmed) (desired.Frontend, error) {
 	if err != nil {
 		return f, err
 	}
-	for _, m := range h.members {
-		var e bpf.BalancerMember
-		if err := bpf.IgnoreAbsent(d.kernel.Members.Lookup(bpf.BalancerMemberKey{Frontend: h.value.Id, Server: m.id}, &e)); err != nil {
-			return f, fmt.Errorf("read backend %s: %w", m.key.addr, err)
-		}
-		if e.Held != 0 {
-			f.Backends = append(f.Backends, backendOf(m.key.addr, e))
-		}
-	}
+	f.Backends = d.readBackends(h.value.Id, &d.servers)
 	return f, nil
 }

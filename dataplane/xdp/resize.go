@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp/attach"
+	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/bpfload"
@@ -95,12 +96,17 @@ func openResized(pins *bpffs.Dir) (legacy, error) {
 		return nil, err
 	}
 	spec.Programs = nil // it is only read
+	// It may be missing, and has an entry for each frontend.
+	spec.Maps[bpf.BalancerMapMemberIndex].MaxEntries = spec.Maps[bpf.BalancerMapFrontendCounts].MaxEntries
 	load := func(s *ebpf.CollectionSpec) error { return d.loadObjects(s, &d.kernel.BalancerMaps) }
 	if _, err := features.Load(features.Balancer, spec, load); err != nil {
 		return nil, fmt.Errorf("xdp: %w", err)
 	}
 	if _, err := d.carry(); err != nil {
 		return nil, errors.Join(err, d.letGo())
+	}
+	if err := d.lists.Adopt(); err != nil {
+		return nil, errors.Join(fmt.Errorf("xdp: %w", err), d.letGo())
 	}
 	if _, err := d.readHeld(); err != nil {
 		return nil, errors.Join(err, d.letGo())

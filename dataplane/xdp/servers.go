@@ -116,7 +116,7 @@ func (d *DataPlane) writeNew(ms members) error {
 		if m.written {
 			continue
 		}
-		if err := bpf.ZeroCPUs[bpf.BalancerServerCpu](d.kernel.ServerCpu, m.id); err != nil {
+		if err := bpf.ZeroCPUs(d.kernel.ServerCpu, m.id); err != nil {
 			return err
 		}
 		t.generations[m.id]++

@@ -17,7 +17,8 @@ var kept = bpfload.KeptMaps{
 	// The first version had no narrow rings.
 	bpf.BalancerMapFrontends: {Version: 2}, bpf.BalancerMapPortRanges: {Version: 2},
 	bpf.BalancerMapVipBits: {}, bpf.BalancerMapRings: {}, bpf.BalancerMapChains: {},
-	bpf.BalancerMapServers: {}, bpf.BalancerMapServerCpu: {}, bpf.BalancerMapMembers: {}, bpf.BalancerMapFrontendCounts: {},
+	bpf.BalancerMapServers: {}, bpf.BalancerMapServerCpu: {}, bpf.BalancerMapFrontendCounts: {},
+	bpf.BalancerMapMemberIndex: {}, bpf.BalancerMapMemberLists: {}, bpf.BalancerMapMembers: {},
 	bpf.BalancerMapGuardRanges: {}, bpf.BalancerMapGuardLimits: {},
 	bpf.BalancerMapGuardBuckets: {Written: true}, bpf.BalancerMapGuardCredit: {Written: true}, bpf.BalancerMapGuardClients: {Written: true},
 	bpf.BalancerMapHandoverPeers: {}, bpf.BalancerMapBalancers: {}, bpf.BalancerMapTxPorts: {}, bpf.BalancerMapNatBits: {},

@@ -227,25 +227,16 @@ func (d *DataPlane) abandon(c *change) {
 	}
 }
 
-// diff compares a frontend with what is programmed, and marks the members that stay as
-// they are.
+// diff compares a frontend with what is programmed.
 func diff(before, after *programmed) *change {
-	c := &change{before: before, after: after, fresh: after.members}
-	if before != nil {
-		c.entryStays, c.fresh = before.ring().Locate(after.value) == before.value, nil
+	if before == nil {
+		return &change{after: after, fresh: after.members}
 	}
-	for i := range after.members {
-		m := &after.members[i]
-		if before == nil {
-			m.programmed = true // once the frontend is
-			continue
+	c := &change{before: before, after: after, entryStays: before.ring().Locate(after.value) == before.value}
+	for _, m := range after.members {
+		if old := before.members.find(m.key.addr); old == nil || old.id != m.id {
+			c.fresh = append(c.fresh, m)
 		}
-		old := before.members.find(m.key.addr)
-		if old == nil || old.id != m.id {
-			c.fresh = append(c.fresh, *m)
-			continue
-		}
-		m.programmed = old.programmed && old.weight == m.weight && old.maxConns == m.maxConns && old.since == m.since
 	}
 	return c
 }
@@ -253,8 +244,8 @@ func diff(before, after *programmed) *change {
 // layRing lays out the ring of a change, if there is room for its members, too: after a
 // failed write the kernel is read again.
 func (d *DataPlane) layRing(c *change, past ringmap.AddressRing) (err error) {
-	if n := d.memberCount + len(c.fresh); n > int(d.kernel.Members.MaxEntries()) {
-		return errMembers(d.kernel.Members)
+	if !d.lists.Fits(len(c.fresh)) {
+		return fmt.Errorf("all frontends together have more than %d backends (MaxMembers)", d.config.MaxMembers)
 	}
 	q := d.ringRequest(c)
 	q.Past = past
@@ -293,8 +284,8 @@ func (d *DataPlane) write(c *change) error {
 	}
 	id := c.after.value.Id
 	if c.before == nil {
-		if err := errors.Join(bpf.ZeroCPUs[bpf.BalancerCounts](d.kernel.FrontendCounts, id),
-			bpf.ZeroCPUs[bpf.BalancerSynCounts](d.kernel.SynCounts, id)); err != nil {
+		if err := errors.Join(bpf.ZeroCPUs(d.kernel.FrontendCounts, id),
+			bpf.ZeroCPUs(d.kernel.SynCounts, id)); err != nil {
 			return err
 		}
 		for _, m := range c.after.members {
@@ -312,10 +303,9 @@ func (d *DataPlane) write(c *change) error {
 	if err := c.ring.Write(d.servers.addrOf); err != nil {
 		return err
 	}
-	if err := d.writeMembers(id, c.fresh); err != nil {
+	if err := d.writeFresh(c); err != nil {
 		return err
 	}
-	d.memberCount += len(c.fresh)
 	d.admitNAT(c.after)
 	return nil
 }
@@ -390,40 +380,25 @@ func (d *DataPlane) finish(c *change) error {
 	if c.removes {
 		d.ids.GiveBack(c.before.value.Id)
 	}
-	return d.releaseMembers(c.before, c.after.members)
+	return d.releaseMembers(c.before)
 }
 
-// finishMembers stores the members that are new or have changed.
+// finishMembers stores the members as they are after the change.
 func (d *DataPlane) finishMembers(c *change) error {
-	var changed []member
 	for i := range c.after.members {
 		m := &c.after.members[i]
-		if m.programmed {
-			continue
-		}
 		m.programmed = true
-		changed = append(changed, *m)
 		if m.key.owner != 0 && m.setServer() {
 			if err := d.writeServer(m.server); err != nil {
 				return err
 			}
 		}
 	}
-	return d.writeMembers(c.after.value.Id, changed)
+	return d.writeMembers(c.before.value.Id, c.after.members)
 }
 
-// releaseMembers removes the servers of a frontend that are not in after, and ends those
-// that no other frontend has.
-func (d *DataPlane) releaseMembers(h *programmed, after members) error {
-	var gone []uint32
-	for _, m := range h.members {
-		if now := after.find(m.key.addr); now == nil || now.id != m.id {
-			gone = append(gone, m.id)
-		}
-	}
-	if err := d.deleteMembers(h.value.Id, gone); err != nil {
-		return err
-	}
+// releaseMembers ends the servers of a frontend that no other frontend has.
+func (d *DataPlane) releaseMembers(h *programmed) error {
 	for _, m := range h.members {
 		if d.servers.release(m.server) {
 			if err := d.endServer(m.server); err != nil {

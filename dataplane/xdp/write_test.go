@@ -22,10 +22,8 @@ func state(t *testing.T, d *DataPlane) string {
 	must(t, err)
 	servers, err := d.readServers()
 	must(t, err)
-	entries, err := d.readMembers()
-	must(t, err)
 	members := 0
-	for _, of := range entries {
+	for _, of := range d.lists.All() {
 		members += len(of)
 	}
 	_, vips, err := d.readFrontends()

@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/alloc"
 	"github.com/fairlead/fairlead/dataplane/xdp/attach"
+	"github.com/fairlead/fairlead/dataplane/xdp/backendlist"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/device"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
@@ -57,15 +58,14 @@ type DataPlane struct {
 	guard    guard.Guard
 	observer *observe.Observer
 
-	mu         sync.Mutex
-	programmed map[service.Key]*programmed
-	// memberCount is the number of entries in the map of members.
-	memberCount int
+	mu          sync.Mutex
+	programmed  map[service.Key]*programmed
 	vips        map[netip.Addr]*vip
 	bits        vipbits.Bits
 	ids         alloc.Pool // of frontends
 	servers     serverTable
 	rings       *ringmap.Rings
+	lists       *backendlist.Lists
 	scratch     ringmap.Scratch  // passed to one change at a time
 	ringMembers [2][]ring.Member // memory for ringRequest
 	ranges      alloc.Extents    // of port_ranges
@@ -208,7 +208,7 @@ func (d *DataPlane) letGo() error {
 	d.synWatch.Close()
 	d.sweeper.close()
 	d.macs, d.routes, d.synWatch = nil, nil, nil
-	return errors.Join(d.orphans.Close(), d.bits.Close(), d.rings.Close(), d.flows.Close(), d.program.Close())
+	return errors.Join(d.orphans.Close(), d.bits.Close(), d.rings.Close(), d.lists.Close(), d.flows.Close(), d.program.Close())
 }
 
 // Detach removes the data plane from the kernel: the programs from the interfaces, and

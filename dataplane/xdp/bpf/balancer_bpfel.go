@@ -615,6 +615,8 @@ const (
 	BalancerMapGuardRanges     = "guard_ranges"
 	BalancerMapHandoverPeers   = "handover_peers"
 	BalancerMapHandoverScratch = "handover_scratch"
+	BalancerMapMemberIndex     = "member_index"
+	BalancerMapMemberLists     = "member_lists"
 	BalancerMapMembers         = "members"
 	BalancerMapNatBits         = "nat_bits"
 	BalancerMapNatScratch      = "nat_scratch"
@@ -738,6 +740,8 @@ type BalancerMapSpecs struct {
 	GuardRanges     *ebpf.MapSpec `ebpf:"guard_ranges"`
 	HandoverPeers   *ebpf.MapSpec `ebpf:"handover_peers"`
 	HandoverScratch *ebpf.MapSpec `ebpf:"handover_scratch"`
+	MemberIndex     *ebpf.MapSpec `ebpf:"member_index"`
+	MemberLists     *ebpf.MapSpec `ebpf:"member_lists"`
 	Members         *ebpf.MapSpec `ebpf:"members"`
 	NatBits         *ebpf.MapSpec `ebpf:"nat_bits"`
 	NatScratch      *ebpf.MapSpec `ebpf:"nat_scratch"`
@@ -831,6 +835,8 @@ type BalancerMaps struct {
 	GuardRanges     *ebpf.Map `ebpf:"guard_ranges"`
 	HandoverPeers   *ebpf.Map `ebpf:"handover_peers"`
 	HandoverScratch *ebpf.Map `ebpf:"handover_scratch"`
+	MemberIndex     *ebpf.Map `ebpf:"member_index"`
+	MemberLists     *ebpf.Map `ebpf:"member_lists"`
 	Members         *ebpf.Map `ebpf:"members"`
 	NatBits         *ebpf.Map `ebpf:"nat_bits"`
 	NatScratch      *ebpf.Map `ebpf:"nat_scratch"`
@@ -880,6 +886,8 @@ func (m *BalancerMaps) Close() error {
 		m.GuardRanges,
 		m.HandoverPeers,
 		m.HandoverScratch,
+		m.MemberIndex,
+		m.MemberLists,
 		m.Members,
 		m.NatBits,
 		m.NatScratch,

@@ -113,12 +113,8 @@ func EachOnCPUs[T any](m *ebpf.Map, end uint32, f func(id uint32, value *T)) err
 }
 
 // ZeroCPUs resets the per-CPU values of an id for its next owner.
-func ZeroCPUs[T any](m *ebpf.Map, id uint32) error {
-	cpus, err := ebpf.PossibleCPU()
-	if err != nil {
-		return err
-	}
-	if err := m.Put(id, make([]T, cpus)); err != nil {
+func ZeroCPUs(m *ebpf.Map, id uint32) error {
+	if err := m.Put(id, []uint64{}); err != nil { // the value of a CPU that is missing is zero
 		return fmt.Errorf("zero counters: %w", err)
 	}
 	return nil

@@ -104,6 +104,8 @@ const (
 	TracerMapGuardRanges         = "guard_ranges"
 	TracerMapHandoverPeers       = "handover_peers"
 	TracerMapHandoverScratch     = "handover_scratch"
+	TracerMapMemberIndex         = "member_index"
+	TracerMapMemberLists         = "member_lists"
 	TracerMapMembers             = "members"
 	TracerMapNatBits             = "nat_bits"
 	TracerMapNatScratch          = "nat_scratch"
@@ -244,6 +246,8 @@ type TracerMapSpecs struct {
 	GuardRanges       *ebpf.MapSpec `ebpf:"guard_ranges"`
 	HandoverPeers     *ebpf.MapSpec `ebpf:"handover_peers"`
 	HandoverScratch   *ebpf.MapSpec `ebpf:"handover_scratch"`
+	MemberIndex       *ebpf.MapSpec `ebpf:"member_index"`
+	MemberLists       *ebpf.MapSpec `ebpf:"member_lists"`
 	Members           *ebpf.MapSpec `ebpf:"members"`
 	NatBits           *ebpf.MapSpec `ebpf:"nat_bits"`
 	NatScratch        *ebpf.MapSpec `ebpf:"nat_scratch"`
@@ -354,6 +358,8 @@ type TracerMaps struct {
 	GuardRanges       *ebpf.Map `ebpf:"guard_ranges"`
 	HandoverPeers     *ebpf.Map `ebpf:"handover_peers"`
 	HandoverScratch   *ebpf.Map `ebpf:"handover_scratch"`
+	MemberIndex       *ebpf.Map `ebpf:"member_index"`
+	MemberLists       *ebpf.Map `ebpf:"member_lists"`
 	Members           *ebpf.Map `ebpf:"members"`
 	NatBits           *ebpf.Map `ebpf:"nat_bits"`
 	NatScratch        *ebpf.Map `ebpf:"nat_scratch"`
@@ -416,6 +422,8 @@ func (m *TracerMaps) Close() error {
 		m.GuardRanges,
 		m.HandoverPeers,
 		m.HandoverScratch,
+		m.MemberIndex,
+		m.MemberLists,
 		m.Members,
 		m.NatBits,
 		m.NatScratch,

@@ -43,6 +43,7 @@ func (o Options) specOf(load func() (*ebpf.CollectionSpec, error)) (*ebpf.Collec
 		bpf.BalancerMapChains:         o.MaxChains + 1,    // 0 is none
 		bpf.BalancerMapServers:        o.MaxBackends + 1,  // 0 is none
 		bpf.BalancerMapServerCpu:      o.MaxBackends + 1,
+		bpf.BalancerMapMemberIndex:    o.MaxFrontends,
 		bpf.BalancerMapMembers:        o.MaxMembers,
 		bpf.BalancerMapGuardRanges:    o.MaxFrontends,
 		bpf.BalancerMapGuardLimits:    o.MaxFrontends,

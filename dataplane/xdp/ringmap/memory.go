@@ -24,13 +24,16 @@ type place struct {
 	alloc.Extent
 }
 
-// memory is that of all rings. Segments are created on demand, and freed when
+// memory is that of all rings, or of all lists. Segments are created on demand, and freed when
 // they are empty.
 type memory struct {
 	outer    *ebpf.Map
 	spec     *ebpf.MapSpec // of a segment
 	segments []*segment    // by index in outer; nil if absent
 }
+
+// String is the beginning of errors.
+func (m *memory) String() string { return "xdp: memory of " + m.spec.Name }
 
 // word is one slot as the program reads it, with one load: struct ring_slot in
 // little-endian order.
@@ -39,21 +42,15 @@ func word(first, chain uint32) uint64 { return uint64(first) | uint64(chain)<<32
 func firstOf(word uint64) uint32 { return uint32(word) }
 func chainOf(word uint64) uint32 { return uint32(word >> 32) }
 
-// open maps the kernel's segments, with nothing allocated, and ensures that there is at
-// least one. It may be called again.
+// open maps the kernel's segments, with nothing allocated. It may be called again.
 func (m *memory) open() error {
 	if m.segments == nil {
 		m.segments = make([]*segment, m.outer.MaxEntries())
 	}
-	any := false
 	for i := range m.segments {
 		if err := m.openSegment(uint32(i)); err != nil {
-			return fmt.Errorf("xdp: ring memory: segment %d: %w", i, err)
+			return fmt.Errorf("%s: segment %d: %w", m, i, err)
 		}
-		any = any || m.segments[i] != nil
-	}
-	if !any {
-		return m.grow(1)
 	}
 	return nil
 }
@@ -146,19 +143,19 @@ func (m *memory) grow(more int) error {
 		}
 	}
 	if len(free) == 0 {
-		return fmt.Errorf("xdp: ring memory: all %d segments are in use: use smaller Maglev tables", len(m.segments))
+		return fmt.Errorf("%s: all %d segments are in use: use smaller Maglev tables", m, len(m.segments))
 	}
 	free = free[:min(len(free), more)]
 	fds, inner := make([]uint32, len(free)), make([]*ebpf.Map, len(free))
 	for i := range free {
 		one, err := ebpf.NewMap(m.spec)
 		if err != nil {
-			return errors.Join(fmt.Errorf("xdp: ring memory: create a segment of %d slots: %w", m.spec.MaxEntries, err), closeAll(inner))
+			return errors.Join(fmt.Errorf("%s: create a segment of %d slots: %w", m, m.spec.MaxEntries, err), closeAll(inner))
 		}
 		fds[i], inner[i] = uint32(one.FD()), one
 	}
 	if _, err := m.outer.BatchUpdate(free, fds, nil); err != nil {
-		return errors.Join(fmt.Errorf("xdp: ring memory: add a segment: %w", err), closeAll(inner))
+		return errors.Join(fmt.Errorf("%s: add a segment: %w", m, err), closeAll(inner))
 	}
 	for i, n := range free {
 		if err := m.hold(n, inner[i]); err != nil {
@@ -208,6 +205,29 @@ func (m *memory) take(n uint32) (place, bool) {
 	return place{}, false
 }
 
+// room allocates n contiguous slots, and makes room if necessary. rouse wakes those that rest.
+func (m *memory) room(n uint32, rouse func() error) (place, error) {
+	if n == 0 {
+		return place{}, nil
+	}
+	p, ok := m.take(n)
+	if !ok && m.resting() {
+		if err := rouse(); err != nil {
+			return place{}, err
+		}
+		p, ok = m.take(n)
+	}
+	if !ok {
+		if err := m.grow(m.more()); err != nil {
+			return place{}, err
+		}
+		if p, ok = m.take(n); !ok {
+			return place{}, fmt.Errorf("%s: %d words do not fit into a segment", m, n)
+		}
+	}
+	return p, nil
+}
+
 // mark takes exactly this place, and reports whether it existed and was free.
 func (m *memory) mark(p place) bool {
 	return p.N == 0 || m.at(p) != nil && m.segments[p.segment].Mark(p.Extent)
@@ -244,7 +264,7 @@ func (m *memory) wake() error {
 			continue
 		}
 		if err := bpf.IgnoreAbsent(m.outer.Delete(uint32(i))); err != nil {
-			return fmt.Errorf("xdp: ring memory: free a segment: %w", err)
+			return fmt.Errorf("%s: free a segment: %w", m, err)
 		}
 		m.segments[i] = nil
 		if err := s.close(); err != nil {
@@ -263,11 +283,11 @@ func (m *memory) wait() error {
 			continue
 		}
 		if err := m.outer.Put(uint32(i), s.kernel); err != nil {
-			return fmt.Errorf("xdp: ring memory: wait for packets in flight: %w", err)
+			return fmt.Errorf("%s: wait for packets in flight: %w", m, err)
 		}
 		return nil
 	}
-	return errors.New("xdp: ring memory: no segments")
+	return fmt.Errorf("%s: no segments", m)
 }
 
 // from returns the words from a location to the end of its segment, nil if it does not exist.

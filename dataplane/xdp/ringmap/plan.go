@@ -89,7 +89,7 @@ func (p *Plan) place() error {
 			memory = p.packed
 		}
 	}
-	to, err := p.rings.take(uint32(len(memory)))
+	to, err := p.rings.memory.room(uint32(len(memory)), p.rings.grace)
 	if err != nil {
 		p.rings.release(slotsIn(p.words, len(p.words), false), p.chained())
 		return err
@@ -335,6 +335,9 @@ func (p *Plan) encode(c *content, s *ring.Slot) uint64 {
 // fill encodes the whole ring.
 func (p *Plan) fill(c content) {
 	p.words = slices.Grow(p.words, c.size)[:c.size]
+	if c.next != nil && c.before == nil && c.next.Owners(p.words) {
+		return
+	}
 	for i := range p.words {
 		id, only := c.only(i)
 		if p.words[i] = word(id, 0); !only {

@@ -1,7 +1,8 @@
 // Package ringmap stores the rings of frontends in the kernel: slots in segments of memory,
 // which programs read without locks, and the chains of older owners that slots refer to. It
-// does not decide which backend has which slot; core/ring does. Chains and memory are tested
-// here, and whole changes with the program in dataplane/xdp.
+// does not decide which backend has which slot; core/ring does. In such memory it also stores
+// the agent's lists of backends. Chains, lists and memory are tested here, and whole changes
+// with the program in dataplane/xdp.
 package ringmap
 
 import (
@@ -57,10 +58,17 @@ func (r Ring) Locate(e bpf.BalancerFrontend) bpf.BalancerFrontend {
 
 func (r Ring) chained() bool { return entry.HasChains(r.Entry) && !entry.HasWeights(r.Entry) }
 
-// Open maps the kernel's memory, with no ring in it. It may be called again.
+// Open maps the kernel's memory, with no ring in it, and ensures that there is some. It may be called
+// again.
 func (r *Rings) Open() error {
 	r.shared = newSharing()
-	return r.memory.open()
+	if err := r.memory.open(); err != nil {
+		return err
+	}
+	if segments, _ := r.Usage(); segments == 0 {
+		return r.memory.grow(1)
+	}
+	return nil
 }
 
 // Close closes it. The kernel keeps everything.
@@ -143,27 +151,6 @@ func (r *Rings) Learn(rings []Ring, server func(netip.AddrPort) ring.ID) error {
 		r.chains.know(n, owners)
 	}
 	return nil
-}
-
-// take finds room for n slots, and makes room if necessary.
-func (r *Rings) take(n uint32) (place, error) {
-	if n == 0 {
-		return place{}, nil
-	}
-	p, ok := r.memory.take(n)
-	if !ok && r.memory.resting() {
-		if err := r.grace(); err != nil {
-			return place{}, err
-		}
-		p, ok = r.memory.take(n)
-	}
-	if !ok {
-		if err := r.memory.grow(r.memory.more()); err != nil {
-			return place{}, err
-		}
-		p, _ = r.memory.take(n)
-	}
-	return p, nil
 }
 
 // Reserve makes room for new rings at once: as they are taken one by one, the kernel would

@@ -78,15 +78,20 @@ func (s *sharing) leave(of Ring) (one *stored, last bool) {
 	if one = s.find(of); one == nil {
 		return nil, false
 	}
+	return one, s.drop(one)
+}
+
+// drop records that a frontend no longer has one, and reports whether no other has it.
+func (s *sharing) drop(one *stored) (last bool) {
 	if one.frontends--; one.frontends > 0 {
-		return one, false
+		return false
 	}
 	s.words -= one.N
-	delete(s.at, of.location())
+	delete(s.at, location{one.segment, one.First})
 	if s.from[one.from] == one {
 		delete(s.from, one.from)
 	}
-	return one, true
+	return true
 }
 
 // origin returns what a request's ring is made from, and whether it may be that of another

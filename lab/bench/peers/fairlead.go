@@ -93,7 +93,7 @@ func (s scenario) frontend(i int, survival service.Survival, without int) desire
 
 // The tables that the load balancer's packets read: of VIPs and backends, and of flows.
 var (
-	tablesOfVIPs  = []string{"frontends", "frontend_counts", "vip_bits", "rings", "older_owners", "chains", "servers", "server_cpu", "members"}
+	tablesOfVIPs  = []string{"frontends", "frontend_counts", "vip_bits", "rings", "older_owners", "chains", "servers", "server_cpu", "members", "member_index", "member_lists"}
 	tablesOfFlows = []string{"flows", "flow_data", "flow_back", "connections"}
 )
 
@@ -121,18 +121,21 @@ func pinnedMemory(pins string, names []string) (sum uint64, err error) {
 		}
 		sum += bytes
 	}
-	segments, err := xdpbench.RingSegments(pins)
-	if err != nil || names[0] != tablesOfVIPs[0] {
-		return sum, errors.Join(err, xdpbench.CloseAll(segments))
+	if names[0] != tablesOfVIPs[0] {
+		return sum, nil
 	}
-	for _, m := range segments {
-		bytes, err := memory(m)
+	for _, name := range []string{"rings", "member_lists"} {
+		segments, err := xdpbench.Segments(pins, name)
 		if err != nil {
-			return 0, errors.Join(err, xdpbench.CloseAll(segments))
+			return 0, err
+		}
+		bytes, err := memory(segments...)
+		if err := errors.Join(err, xdpbench.CloseAll(segments)); err != nil {
+			return 0, err
 		}
 		sum += bytes
 	}
-	return sum, xdpbench.CloseAll(segments)
+	return sum, nil
 }
 
 // memory returns the kernel memory of maps.

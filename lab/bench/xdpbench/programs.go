@@ -200,17 +200,20 @@ func (s *scene) filled(took time.Duration) error {
 }
 
 // RingSegments opens the maps that contain the Maglev tables.
-func RingSegments(pins string) (all []*ebpf.Map, err error) {
-	outer, err := ebpf.LoadPinnedMap(filepath.Join(pins, "rings"), nil)
+func RingSegments(pins string) ([]*ebpf.Map, error) { return Segments(pins, "rings") }
+
+// Segments opens the maps in a map of maps.
+func Segments(pins, name string) (all []*ebpf.Map, err error) {
+	outer, err := ebpf.LoadPinnedMap(filepath.Join(pins, name), nil)
 	if err != nil {
-		return nil, fmt.Errorf("ring memory: %w", err)
+		return nil, err
 	}
 	defer outer.Close()
 	var i, id uint32
 	for it := outer.Iterate(); it.Next(&i, &id); {
 		inner, err := ebpf.NewMapFromID(ebpf.MapID(id))
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("ring memory: segment %d: %w", i, err), CloseAll(all))
+			return nil, errors.Join(fmt.Errorf("%s: segment %d: %w", name, i, err), CloseAll(all))
 		}
 		all = append(all, inner)
 	}
