@@ -32,6 +32,7 @@ require (
 	github.com/moby/ipvs v1.1.0
 	github.com/spf13/pflag v1.0.10
 	go.etcd.io/bbolt v1.4.3
+	go.opentelemetry.io/collector/pdata v1.50.0
 	go.yaml.in/yaml/v2 v2.4.4
 	golang.org/x/oauth2 v0.36.0
 	golang.org/x/sync v0.24.0
@@ -47,11 +48,14 @@ require (
 
 require (
 	github.com/gdamore/encoding v1.0.1 // indirect
+	github.com/hashicorp/go-version v1.8.0 // indirect
 	github.com/lucasb-eyer/go-colorful v1.3.0 // indirect
 	github.com/oasdiff/yaml v0.1.1 // indirect
 	github.com/oasdiff/yaml3 v0.0.14 // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
+	go.opentelemetry.io/collector/featuregate v1.50.0 // indirect
+	go.uber.org/multierr v1.11.0 // indirect
 )
 
 require (

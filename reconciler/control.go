@@ -89,6 +89,9 @@ type Config struct {
 	Avoid       plan.Avoid
 	// OnDrain, if not nil, is called for each change of stage. It must not block.
 	OnDrain func(Drain)
+	// OnChange, if not nil, is called after each pass that changed something. It must not
+	// block.
+	OnChange func(Change)
 	// Events records what the loop changes, except for drains; nil for none.
 	Events event.Recorder
 	// Hurry, when closed, cuts the drain short. May be nil.
@@ -106,6 +109,7 @@ type Loop struct {
 	Config
 	snapshot atomic.Pointer[source.Snapshot]
 	view     atomic.Pointer[View]
+	learned  atomic.Pointer[time.Time] // Change.Learned of the next pass
 	wake     chan struct{}
 	// previews are functions to run between two passes.
 	previews chan func()
@@ -141,6 +145,8 @@ type Loop struct {
 	// failures counts failed calls since the start. failing are those to be retried.
 	failures uint64
 	failing  map[string]failing
+	// change records this pass, or is nil.
+	change *Change
 	// planned is the plan of this pass.
 	planned *plan.Plan
 	// others is the set of load balancers configured in the data plane; nil before the
@@ -198,6 +204,9 @@ func (l *Loop) Run(ctx context.Context) error {
 	go func() {
 		ended <- l.Source.Run(sourceCtx, func(s source.Snapshot) {
 			l.snapshot.Store(&s)
+			if l.OnChange != nil {
+				l.learned.CompareAndSwap(nil, new(time.Now()))
+			}
 			wake.Up(l.wake)
 		})
 	}()

@@ -201,15 +201,23 @@ func (l *Loop) frontendsOf(p netip.Prefix) []service.Key {
 
 // serviceObject returns the Service of a frontend in this plan, or in the former one.
 func (l *Loop) serviceObject(k service.Key) event.Object {
+	if id, ok := l.serviceOf(k); ok {
+		return objectOf(id)
+	}
+	return event.Object{Kind: "Frontend", Name: k.String()}
+}
+
+// serviceOf returns the Service of a frontend in this plan or the one before.
+func (l *Loop) serviceOf(k service.Key) (id service.ID, ok bool) {
 	for _, in := range []*plan.Plan{l.planned, l.view.Load().Plan} {
 		if in == nil {
 			continue
 		}
 		if f := in.Find(k); f != nil {
-			return objectOf(f.Service.ID)
+			return f.Service.ID, true
 		}
 	}
-	return event.Object{Kind: "Frontend", Name: k.String()}
+	return service.ID{}, false
 }
 
 func objectOf(id service.ID) event.Object {

@@ -28,6 +28,8 @@ func (l *Loop) pass() time.Duration {
 		l.held = nil // what a failed call did is unknown
 	}
 	l.missed, l.passed = 0, time.Now()
+	l.beginChange()
+	defer l.endChange()
 	if l.held == nil && l.DataPlane != nil {
 		if err := l.list(); err != nil {
 			failures["data plane"] = err
@@ -35,7 +37,9 @@ func (l *Loop) pass() time.Duration {
 	}
 	node := l.Node
 	node.Drain = l.nextStage(snapshot)
+	planning := time.Now()
 	p := plan.Build(l.input(snapshot, node))
+	l.step(planning, Step{Kind: StepPlan})
 	l.planned = p
 	l.claim(p)
 	l.logConflicts(p)
@@ -173,7 +177,10 @@ func (l *Loop) announce(routes []route.Route, failures map[string]error) {
 		return
 	}
 	l.begun, l.asked = true, routes
-	l.unsaid.Settle(l.Announcer.Set(routes), time.Now())
+	began := time.Now()
+	err := l.Announcer.Set(routes)
+	l.stepRoutes(began, l.announced, routes, err)
+	l.unsaid.Settle(err, time.Now())
 	l.note(announced(l.announced, routes, l.unsaid.Err, failures))
 }
 
@@ -258,7 +265,10 @@ func (l *Loop) upsert(p *plan.Plan, failures map[string]error) map[service.Key]b
 		}
 	}
 	for _, want := range todo {
-		if l.settle(want.Key, want, l.DataPlane.Upsert(want), failures) {
+		began := time.Now()
+		err := l.DataPlane.Upsert(want)
+		l.stepFrontend(began, StepProgram, want.Key, err)
+		if l.settle(want.Key, want, err, failures) {
 			l.held[want.Key] = want
 			l.Log.Debug("frontend programmed", "frontend", want.Key, "backends", len(want.Backends))
 		}

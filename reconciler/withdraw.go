@@ -84,7 +84,13 @@ func (l *Loop) remove(p *plan.Plan, wanted map[service.Key]bool, failures map[st
 			next = first(next, wait)
 			continue
 		}
-		if l.keys.Ready(k, desired.Frontend{}, l.passed) && l.settle(k, desired.Frontend{}, l.DataPlane.Delete(k), failures) {
+		if !l.keys.Ready(k, desired.Frontend{}, l.passed) {
+			continue
+		}
+		began := time.Now()
+		err := l.DataPlane.Delete(k)
+		l.stepFrontend(began, StepRemove, k, err)
+		if l.settle(k, desired.Frontend{}, err, failures) {
 			delete(l.held, k)
 			delete(l.leaving, k)
 		}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/agent/otlp"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/limit"
@@ -83,7 +84,9 @@ type Agent struct {
 	Monitoring
 	// BackendMetrics exports metrics of each backend.
 	BackendMetrics bool
-	Linger         time.Duration
+	// OTLPEndpoint is the URL of an OpenTelemetry collector that receives traces; empty: none.
+	OTLPEndpoint string
+	Linger       time.Duration
 	// Balancers is the Service, "namespace/name", whose endpoints are the load balancers;
 	// empty: none.
 	Balancers string
@@ -210,6 +213,9 @@ func (a Agent) resolve(p *parser) (*Resolved, error) {
 	}
 	if a.Keep < 0 {
 		p.refuse("state-cache-max-age", "%s is less than 0", a.Keep)
+	}
+	if _, err := otlp.New(a.OTLPEndpoint, nil, nil); a.OTLPEndpoint != "" && err != nil {
+		p.refuse("otlp-endpoint", "%v", err)
 	}
 	r.resolveDrain(p)
 	r.BalancersID = p.service("balancers", a.Balancers)

@@ -87,6 +87,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.Uint16Var(&c.GUEPort, "gue-port", 0, fmt.Sprintf("UDP `PORT` of GUE tunnels, the same on all nodes (default %d)", service.DefaultGUEPort))
 	monitoringFlags(cmd, &c.Monitoring)
 	f.BoolVar(&c.BackendMetrics, "backend-metrics", false, "also export metrics of each backend of each frontend, which may be many")
+	f.StringVar(&c.OTLPEndpoint, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector (OTLP over HTTP), such as http://collector:4318, for a trace of each change (default: none)")
 	proxyFlags(f, &c.ServiceProxy)
 	cloudFlags(cmd, &c.Cloud, config.CloudController, "gcp", "webhook")
 	layer2Flags(f, &c.Layer2)

@@ -13,7 +13,7 @@ var daemons = []struct {
 }{
 	{[]string{"agent"}, []cli.FlagGroup{
 		{Title: "Source", Flags: []string{"manifest-dir", "state-dir", "kubernetes", "kubeconfig", "gateway-api", "require-class", "dedicated-service", "state-cache-max-age"}},
-		{Title: "Node", Flags: []string{"role", "node", "node-labels", "interface", "socket", "metrics-address", "probe-address", "backend-metrics", "bpffs", "resync"}},
+		{Title: "Node", Flags: []string{"role", "node", "node-labels", "interface", "socket", "metrics-address", "probe-address", "backend-metrics", "otlp-endpoint", "bpffs", "resync"}},
 		{Title: "Data plane", Flags: []string{"dataplane", "xdp-mode", "max-frontends", "max-backends", "max-flows", "syn-threshold", "gue-port"}},
 		{Title: "Node-to-node", Flags: []string{"balancers", "accept-from", "node-key-file", "require-node-key"}},
 		{Title: "BGP", Flags: []string{"local-asn", "router-id", "peer", "password-file", "bfd", "next-hop", "weight"}},

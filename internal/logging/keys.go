@@ -87,6 +87,7 @@ var Keys = map[string]string{
 	"suppressed":  "how often a line with the same message was left out since the last one",
 	"to":          "state after a change",
 	"took":        "duration",
+	"traces":      "number of traces",
 	"what":        "part of the plan that failed",
 	"where":       "file and line",
 	"withAddress": "number of Services with an address",

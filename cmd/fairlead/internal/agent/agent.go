@@ -26,6 +26,7 @@ import (
 	"github.com/fairlead/fairlead/advertise/l2"
 	"github.com/fairlead/fairlead/agent/config"
 	"github.com/fairlead/fairlead/agent/metrics"
+	"github.com/fairlead/fairlead/agent/otlp"
 	"github.com/fairlead/fairlead/agent/selection"
 	"github.com/fairlead/fairlead/agent/socket"
 	"github.com/fairlead/fairlead/agent/status"
@@ -86,6 +87,7 @@ func Run(ctx context.Context, c config.Agent) (err error) {
 	group.Go(func() error { defer end(); return status.Answer(life, a.socket, a.statusOf, a.endpoints()...) })
 	group.Go(func() error { a.logDegraded(); a.events.watch(life, a.seen); return nil })
 	group.Go(func() error { a.keys.follow(life); return nil })
+	group.Go(func() error { a.sendTraces(life); return nil })
 	if a.cluster != nil && r.Balancer {
 		group.Go(func() error { a.report(life); return nil })
 	}
@@ -107,6 +109,7 @@ type agent struct {
 	monitor daemon.Monitor // for monitoring systems
 	state   *statedir.Dir  // persistent state; nil if the agent follows a cluster
 	events  *events        // the journal
+	traces  *otlp.Exporter // nil without a collector
 	speaker *bgp.Speaker
 	cloud   advertise.Announcer // nil without a cloud
 	layer2  *l2.Announcer
@@ -175,6 +178,9 @@ func (a *agent) open() (err error) {
 			return err
 		}
 		loop.DSRAgent = dsrAgent{a.dsr}
+	}
+	if err := a.openTraces(&loop); err != nil {
+		return err
 	}
 	a.loop = reconciler.New(loop)
 	a.events.loop.Store(a.loop)
