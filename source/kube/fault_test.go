@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -97,6 +98,12 @@ func TestFaults(t *testing.T) {
 	way, config := newRelay(t, c.Config)
 	f := newFollower(t, config, Config{}, true)
 	f.awaitLoaded()
+	f.await(func() error { // what only load balancers need may be read later
+		if f.snapshot == nil {
+			return errors.New("there is no snapshot yet")
+		}
+		return nil
+	})
 	f.mu.Lock()
 	if f.calls = nil; len(f.services) != 10 || len(f.slices) != 9 {
 		t.Errorf("%d services and %d slices, want 10 and 9", len(f.services), len(f.slices))
