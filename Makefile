@@ -111,7 +111,7 @@ test-cluster: build ## run Kubernetes' conformance tests of Services on two real
 	scripts/deps.sh cluster
 	go run ./lab/kube/conformance $(ARGS)
 
-test-install: build image ## install Fairlead on two real nodes from the manifests, use it, and remove it (root; ARGS="-by chart")
+test-install: build image $(TOOLS)/helm ## install Fairlead on two real nodes from the manifests, use it, and remove it (root; ARGS="-by chart")
 	scripts/deps.sh cluster
 	go run ./lab/kube/install $(ARGS)
 
