@@ -168,6 +168,17 @@ func (h *Host) Start(cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
+// StartLogged is Start with the command's output appended to a file.
+func (h *Host) StartLogged(cmd *exec.Cmd, file string) (*Process, error) {
+	log, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	return h.Start(cmd)
+}
+
 // Converse is Start for a command that reads orders from its standard input and answers
 // on its standard output. It takes precedence over other work on this machine, which is
 // not part of the measurement; its standard error is that of this process.

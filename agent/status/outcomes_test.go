@@ -2,19 +2,14 @@ package status
 
 import (
 	"fmt"
-	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/fairlead/fairlead/advertise"
-	"github.com/fairlead/fairlead/core/desired"
-	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
-	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane/fake"
 	"github.com/fairlead/fairlead/reconciler"
 )
 
@@ -68,23 +63,9 @@ func TestOutcomesDependOnPeers(t *testing.T) {
 
 // outcomesOf returns an agent with n Services that are programmed and advertised.
 func outcomesOf(n int, announcer advertise.Announcer) Agent {
-	var services []*service.Service
-	for i := range n {
-		vip := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
-		services = append(services, named(fmt.Sprintf("s%06d", i), vip.String(), time.Hour, "172.16.1.1:80"))
-	}
-	p := plan.Build(plan.Input{
-		Services: services, Node: plan.Node{Name: "node1", NextHop4: netip.MustParseAddr("10.0.0.105")},
-		Health: func(health.Target) health.State { return health.Up },
-	})
-	view := &reconciler.View{Plan: p, Loaded: true, Held: map[service.Key]desired.Frontend{}, Announced: map[route.Route]time.Time{}}
-	for _, f := range p.Frontends {
-		view.Held[f.Key] = *f.Want
-	}
-	for _, r := range p.Routes {
-		view.Announced[r.Route] = eleven
-	}
-	return Agent{Announcer: announcer, DataPlane: fake.New(), View: func() *reconciler.View { return view }}
+	a := large(n, 1)
+	a.Announcer = announcer
+	return a
 }
 
 func BenchmarkOutcomes(b *testing.B) {

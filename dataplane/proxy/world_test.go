@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/lab/testkit/refusals"
 )
@@ -96,25 +97,16 @@ func serveTCP(t testing.TB, at string, name string) netip.AddrPort {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
+	go netns.ServeTCP(l, func(c net.Conn) {
+		c.Write([]byte(name))
+		for b := make([]byte, 512); ; {
+			n, err := c.Read(b)
 			if err != nil {
 				return
 			}
-			go func() {
-				defer c.Close()
-				c.Write([]byte(name))
-				for b := make([]byte, 512); ; {
-					n, err := c.Read(b)
-					if err != nil {
-						return
-					}
-					c.Write(b[:n])
-				}
-			}()
+			c.Write(b[:n])
 		}
-	}()
+	})
 	return netip.MustParseAddrPort(l.Addr().String())
 }
 

@@ -57,13 +57,15 @@ func BenchmarkUpsertNew(b *testing.B) {
 		for _, f := range all {
 			must(b, d.Upsert(f))
 		}
-		pause(func() {
-			for _, f := range all {
-				must(b, d.Delete(f.Key))
-			}
-			must(b, d.grace())
-		})
+		pause(func() { deleteAll(b, d, all) })
 	}
+}
+
+func deleteAll(b *testing.B, d *DataPlane, all []desired.Frontend) {
+	for _, f := range all {
+		must(b, d.Delete(f.Key))
+	}
+	must(b, d.grace())
 }
 
 // BenchmarkUpsertBackend adds and removes one of 20 backends: the ring changes in place.
@@ -166,11 +168,6 @@ func BenchmarkFill(b *testing.B) {
 		for _, f := range all {
 			must(b, d.Upsert(f))
 		}
-		pause(func() {
-			for _, f := range all {
-				must(b, d.Delete(f.Key))
-			}
-			must(b, d.grace())
-		})
+		pause(func() { deleteAll(b, d, all) })
 	}
 }

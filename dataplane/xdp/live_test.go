@@ -276,18 +276,7 @@ func acceptEach(t *testing.T, ns *netns.NS, addr string, serve func(net.Conn)) {
 		return err
 	})
 	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				serve(c)
-			}()
-		}
-	}()
+	go netns.ServeTCP(l, serve)
 }
 
 func askTCP(t *testing.T, ns *netns.NS, vip string, bytes int) (seen netip.AddrPort, got int) {

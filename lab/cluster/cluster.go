@@ -134,8 +134,7 @@ func (c *Cluster) StartReflector(name string) error {
 
 // StartNode starts a node's agent, which is the DSR agent, with additional arguments.
 func (c *Cluster) StartNode(node *topology.Node, args ...string) error {
-	return c.Start(node.Name, node.Name, append([]string{"agent", "--role", "dsr", "--node", node.Name,
-		"--manifest-dir", Manifests(all), "--bpffs", BPFFS(node.Name), "--socket", Socket(node.Name)}, args...)...)
+	return c.Start(node.Name, node.Name, Agent(node.Name, Manifests(all), append([]string{"--role", "dsr"}, args...)...)...)
 }
 
 // Use makes processes that start from now on run another fairlead.
@@ -155,13 +154,7 @@ func (c *Cluster) Start(host, name string, args ...string) error {
 
 // Run starts any program in a host, under a name, with its output in LogFile(name).
 func (c *Cluster) Run(host, name string, cmd *exec.Cmd) error {
-	log, err := os.OpenFile(c.LogFile(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	cmd.Stdout, cmd.Stderr = log, log
-	p, err := c.Lab.Host(host).Start(cmd)
+	p, err := c.Lab.Host(host).StartLogged(cmd, c.LogFile(name))
 	if err != nil {
 		return err
 	}
@@ -210,9 +203,8 @@ func (c *Cluster) StartBalancer(pod topology.Pod, args ...string) error {
 	if pod.Node.Addr6.IsValid() {
 		hops += "," + pod.Node.Addr6.String()
 	}
-	return c.Start(pod.Name, pod.Name, append([]string{"agent", "--node", pod.Name,
-		"--manifest-dir", Manifests(c.Services[pod.Service].Name), "--interface", topology.Dev, "--next-hop", hops,
-		"--peer", c.reflectors(), "--bpffs", BPFFS(pod.Name), "--socket", Socket(pod.Name), c.opts.bfd()}, args...)...)
+	return c.Start(pod.Name, pod.Name, Agent(pod.Name, Manifests(c.Services[pod.Service].Name),
+		append([]string{"--interface", topology.Dev, "--next-hop", hops, "--peer", c.reflectors(), c.opts.bfd()}, args...)...)...)
 }
 
 // Route creates a pod, starts a load balancer in it, and waits until the router's kernel
@@ -355,7 +347,13 @@ func (c *Cluster) Close() error {
 		errs = append(errs, c.foreign())
 	}
 	errs = append(errs, c.Lab.Close())
-	for _, dir := range []string{BPFFS(""), Manifests(""), filepath.Join(sandbox.WorkDir, "sockets")} {
+	return errors.Join(append(errs, RemoveFolders(Manifests("")))...)
+}
+
+// RemoveFolders removes those of all agents' pins and sockets, and others.
+func RemoveFolders(others ...string) error {
+	var errs []error
+	for _, dir := range append(others, BPFFS(""), Socket("")) {
 		errs = append(errs, os.RemoveAll(dir))
 	}
 	return errors.Join(errs...)
@@ -369,6 +367,11 @@ func Manifests(service string) string { return filepath.Join(sandbox.WorkDir, "s
 
 // Socket is the socket of the agent with that name.
 func Socket(name string) string { return filepath.Join(sandbox.WorkDir, "sockets", name) }
+
+// Agent returns the arguments of an agent with a name, which reads a folder of manifests.
+func Agent(name, manifests string, args ...string) []string {
+	return append([]string{"agent", "--node", name, "--manifest-dir", manifests, "--bpffs", BPFFS(name), "--socket", Socket(name)}, args...)
+}
 
 // BPFFS is the folder for pins of the agent with that name.
 func BPFFS(name string) string { return filepath.Join("/sys/fs/bpf", "cluster", name) }

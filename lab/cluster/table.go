@@ -52,13 +52,27 @@ func (c *Cluster) isService(r netlink.Route) bool {
 
 // kernelRoutes returns the router's IPv4 routes to a destination; nil for all.
 func (c *Cluster) kernelRoutes(dst *net.IPNet) ([]netlink.Route, error) {
+	return kernelRoutes(c.Lab.Host(topology.Router), dst)
+}
+
+func kernelRoutes(h *lab.Host, dst *net.IPNet) ([]netlink.Route, error) {
 	mask := uint64(0)
 	if dst != nil {
 		mask = netlink.RT_FILTER_DST
 	}
 	return netlist.Whole(func() ([]netlink.Route, error) {
-		return c.Lab.Host(topology.Router).Netlink().RouteListFiltered(unix.AF_INET, &netlink.Route{Dst: dst}, mask)
+		return h.Netlink().RouteListFiltered(unix.AF_INET, &netlink.Route{Dst: dst}, mask)
 	})
+}
+
+// HopsTo returns the next hops that a host's kernel has to an IPv4 destination, sorted.
+func HopsTo(h *lab.Host, dst netip.Prefix) (all []netip.Addr, err error) {
+	routes, err := kernelRoutes(h, lab.IPNet(dst))
+	for _, r := range routes {
+		all = append(all, Hops(r)...)
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all, err
 }
 
 // Hops returns the gateways of a route, sorted.
@@ -93,19 +107,12 @@ func (c *Cluster) RouterLeadsTo(service int, pod topology.Pod) bool {
 
 // RouterHops returns the router kernel's next hops for a service, sorted.
 func (c *Cluster) RouterHops(service int) (have []string, err error) {
-	p := c.Services[service].Prefix
-	dst := lab.IPNet(p)
-	routes, err := c.kernelRoutes(dst)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range routes {
-		for _, h := range Hops(r) {
-			have = append(have, h.String())
-		}
+	hops, err := HopsTo(c.Lab.Host(topology.Router), c.Services[service].Prefix)
+	for _, h := range hops {
+		have = append(have, h.String())
 	}
 	slices.Sort(have)
-	return have, nil
+	return have, err
 }
 
 // Await calls yes repeatedly, at the given pace, and returns the time at which it was

@@ -291,15 +291,6 @@ func (d *Daemon) Ask(command string) (string, error) {
 	return string(answer), nil
 }
 
-// PIDs are the daemons' process IDs.
-func (d *Daemon) PIDs() []int {
-	var ids []int
-	for _, p := range d.processes {
-		ids = append(ids, p.cmd.Process.Pid)
-	}
-	return ids
-}
-
 // Stop stops the daemons, the last one first; they remove their routes from the kernel.
 // Their files are removed. A second Stop does nothing.
 func (d *Daemon) Stop() error {

@@ -20,12 +20,7 @@ func TestEachReachesEach(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-		testkit.NoLeftovers(t)
-	}()
+	defer closeSites(t, s)
 	if err := s.Limit(20_000_000); err != nil {
 		t.Fatal(err)
 	}
@@ -53,6 +48,13 @@ func TestEachReachesEach(t *testing.T) {
 	}
 }
 
+func closeSites(t *testing.T, s *multisite.Sites) {
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	testkit.NoLeftovers(t)
+}
+
 // TestDelay measures a round trip, and sends packets of every size through the line.
 func TestDelay(t *testing.T) {
 	const delay = 20 * time.Millisecond
@@ -60,12 +62,7 @@ func TestDelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-		testkit.NoLeftovers(t)
-	}()
+	defer closeSites(t, s)
 	if err := s.Limit(200_000_000); err != nil {
 		t.Fatal(err)
 	}

@@ -100,3 +100,18 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	}
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
+
+// ServeTCP calls serve for each connection, all at the same time, and closes it afterwards.
+// It returns when the listener is closed.
+func ServeTCP(l net.Listener, serve func(net.Conn)) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			serve(c)
+		}()
+	}
+}

@@ -104,14 +104,7 @@ func (n *network) plugged(ctx context.Context, site *multisite.Site, kind, name 
 
 // start runs fairlead in a host, with a log file.
 func (n *network) start(h *lab.Host, name string, args ...string) error {
-	log, err := os.Create(n.logFile(name))
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	cmd := exec.Command(n.o.Binary, args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	p, err := h.Start(cmd)
+	p, err := h.StartLogged(exec.Command(n.o.Binary, args...), n.logFile(name))
 	if err != nil {
 		return err
 	}

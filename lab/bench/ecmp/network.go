@@ -90,14 +90,7 @@ func (n *network) close() error {
 
 // start runs the binary in a host. Its log is in the folder, named after the host.
 func (n *network) start(host string, args ...string) (*lab.Process, error) {
-	log, err := os.Create(filepath.Join(n.dir, host+".log"))
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	cmd := exec.Command(n.o.Binary, args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	p, err := n.lab.Host(host).Start(cmd)
+	p, err := n.lab.Host(host).StartLogged(exec.Command(n.o.Binary, args...), filepath.Join(n.dir, host+".log"))
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/lab/bench/testbed"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/kube"
+	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
@@ -92,25 +93,12 @@ func (e *experiment) hop(ctx context.Context) (err error) {
 		return err
 	}
 	defer sink.Close()
-	go echo(sink)
+	go netns.ServeTCP(sink, func(c net.Conn) { _, _ = io.Copy(c, c) })
 	log, err := e.balance(l)
 	if err != nil {
 		return err
 	}
 	return e.requests(ctx, l.Host("node"), log)
-}
-
-func echo(l net.Listener) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer c.Close()
-			_, _ = io.Copy(c, c)
-		}()
-	}
 }
 
 // local programs a Service into this machine's sockets, as the node's service proxy does.
@@ -149,15 +137,9 @@ func (e *experiment) balance(l *lab.Lab) (log string, err error) {
 		return "", err
 	}
 	log = filepath.Join(folder, "log")
-	file, err := os.Create(log)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
 	cmd := exec.Command(e.Binary, "agent", "--node", "balancer", "--manifest-dir", filepath.Join(folder, "manifests"), "--interface", "eth0",
 		"--bpffs", filepath.Join(pins, "balancer"), "--socket", filepath.Join(folder, "socket"), "--health-address", "")
-	cmd.Stdout, cmd.Stderr = file, file
-	_, err = l.Host("balancer").Start(cmd)
+	_, err = l.Host("balancer").StartLogged(cmd, log)
 	return log, err
 }
 

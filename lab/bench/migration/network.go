@@ -11,9 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/load"
@@ -104,17 +101,12 @@ func newNetwork(ctx context.Context, o Options, sites ...*site) (n *network, err
 
 // start runs fairlead in a host.
 func (n *network) start(host string, args ...string) error {
-	log, err := os.Create(n.log(host))
+	p, err := n.lab.Host(host).StartLogged(exec.Command(n.binary, args...), n.log(host))
 	if err != nil {
 		return err
 	}
-	defer log.Close()
-	cmd := exec.Command(n.binary, args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	if n.processes[host], err = n.lab.Host(host).Start(cmd); err != nil {
-		return err
-	}
-	return n.processes[host].GoFirst()
+	n.processes[host] = p
+	return p.GoFirst()
 }
 
 func (n *network) log(host string) string { return filepath.Join(n.logs, host+".log") }
@@ -142,7 +134,7 @@ func gatewayOf(s *site) string {
 }
 
 func (n *network) agent(s *site, host string, args ...string) error {
-	return n.start(host, append([]string{"agent", "--node", host, "--manifest-dir", s.manifests, "--bpffs", cluster.BPFFS(host), "--socket", cluster.Socket(host)}, args...)...)
+	return n.start(host, cluster.Agent(host, s.manifests, args...)...)
 }
 
 // stop ends what remains of the cluster at a site after its load balancer: servers close
@@ -171,12 +163,8 @@ func (s *site) names() (all []string) {
 }
 
 // hops returns the next hops of the service in the router's kernel.
-func (n *network) hops() (all []netip.Addr, err error) {
-	routes, err := n.lab.Host("router").Netlink().RouteListFiltered(unix.AF_INET, &netlink.Route{Dst: lab.IPNet(netip.PrefixFrom(vip.Addr(), 32))}, netlink.RT_FILTER_DST)
-	for _, r := range routes {
-		all = append(all, cluster.Hops(r)...)
-	}
-	return all, err
+func (n *network) hops() ([]netip.Addr, error) {
+	return cluster.HopsTo(n.lab.Host("router"), netip.PrefixFrom(vip.Addr(), 32))
 }
 
 // routed waits until the router's kernel has exactly these load balancers as next hops.
@@ -205,9 +193,6 @@ func (n *network) close() error {
 	for _, s := range n.servers {
 		errs = append(errs, s.Kill())
 	}
-	errs = append(errs, n.lab.Close())
-	for _, dir := range []string{cluster.BPFFS(""), filepath.Dir(cluster.Socket("router")), filepath.Join(sandbox.WorkDir, "migration")} {
-		errs = append(errs, os.RemoveAll(dir))
-	}
+	errs = append(errs, n.lab.Close(), cluster.RemoveFolders(filepath.Join(sandbox.WorkDir, "migration")))
 	return errors.Join(errs...)
 }

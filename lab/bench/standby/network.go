@@ -6,14 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/lab"
@@ -151,19 +147,12 @@ func (n *network) bringUp(ctx context.Context) error {
 }
 
 func (n *network) agent(host string, args ...string) error {
-	return n.start(host, append([]string{"agent", "--node", host, "--manifest-dir", filepath.Join(n.dir, "services"), "--bpffs", cluster.BPFFS(host), "--socket", cluster.Socket(host)}, args...)...)
+	return n.start(host, cluster.Agent(host, filepath.Join(n.dir, "services"), args...)...)
 }
 
 // start runs fairlead in a host.
 func (n *network) start(host string, args ...string) error {
-	log, err := os.Create(n.log(host))
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	cmd := exec.Command(n.o.Binary, args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	p, err := n.lab.Host(host).Start(cmd)
+	p, err := n.lab.Host(host).StartLogged(exec.Command(n.o.Binary, args...), n.log(host))
 	if err != nil {
 		return err
 	}
@@ -179,22 +168,14 @@ func (n *network) ready(ctx context.Context) error {
 	var why error
 	if _, ok := cluster.Await(ctx, 10*time.Millisecond, cluster.StartLimit, func() bool {
 		_, why = n.owner(ctx)
-		if hops, err := n.hops(); why == nil && (err != nil || hops != n.o.Balancers) {
-			why = errors.Join(err, fmt.Errorf("the router has %d next hops, want %d", hops, n.o.Balancers))
+		if hops, err := cluster.HopsTo(n.lab.Host("router"), netip.PrefixFrom(vips[ECMP], 32)); why == nil && (err != nil || len(hops) != n.o.Balancers) {
+			why = errors.Join(err, fmt.Errorf("the router has %d next hops, want %d", len(hops), n.o.Balancers))
 		}
 		return why == nil
 	}); !ok {
 		return errors.Join(ctx.Err(), why, errors.New(cluster.LastLines(n.log(balancer(0)))))
 	}
 	return nil
-}
-
-func (n *network) hops() (hops int, err error) {
-	routes, err := n.lab.Host("router").Netlink().RouteListFiltered(unix.AF_INET, &netlink.Route{Dst: lab.IPNet(netip.PrefixFrom(vips[ECMP], 32))}, netlink.RT_FILTER_DST)
-	for _, r := range routes {
-		hops += len(cluster.Hops(r))
-	}
-	return hops, err
 }
 
 // owner returns the load balancer that owns the VIP on the segment, if all agree.
@@ -235,9 +216,6 @@ func (n *network) close() error {
 	for _, e := range n.echoes {
 		errs = append(errs, e.Close())
 	}
-	errs = append(errs, n.lab.Close())
-	for _, dir := range []string{cluster.BPFFS(""), filepath.Dir(cluster.Socket("router")), n.dir} {
-		errs = append(errs, os.RemoveAll(dir))
-	}
+	errs = append(errs, n.lab.Close(), cluster.RemoveFolders(n.dir))
 	return errors.Join(errs...)
 }

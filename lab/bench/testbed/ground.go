@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/kube"
+	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
@@ -59,7 +60,7 @@ func New() (*Ground, error) {
 	if g.server, err = net.Listen("tcp4", fmt.Sprintf(":%d", Port)); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
-	go serve(g.server)
+	go netns.ServeTCP(g.server, answer)
 	return g, nil
 }
 
@@ -125,19 +126,10 @@ func (g *Ground) Close() error {
 	return errors.Join(errs...)
 }
 
-// serve sends one byte to each client and waits until the client closes, so that the
-// server's port is free again immediately.
-func serve(l net.Listener) {
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer conn.Close()
-			if _, err := conn.Write([]byte{'.'}); err == nil {
-				_, _ = io.Copy(io.Discard, conn)
-			}
-		}()
+// answer sends one byte to a client and waits until the client closes, so that the server's
+// port is free again immediately.
+func answer(conn net.Conn) {
+	if _, err := conn.Write([]byte{'.'}); err == nil {
+		_, _ = io.Copy(io.Discard, conn)
 	}
 }

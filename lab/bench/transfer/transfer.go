@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/netns"
 )
 
 // Ports on which every end listens.
@@ -70,7 +71,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 			return err
 		}
 		defer ln.Close()
-		go accept(ln, serve)
+		go netns.ServeTCP(ln, serve)
 	}
 	fmt.Fprintln(out, `{}`)
 	s := &sender{}
@@ -90,19 +91,6 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 		if err := encoder.Encode(a); err != nil {
 			return err
 		}
-	}
-}
-
-func accept(ln net.Listener, serve func(net.Conn)) {
-	for {
-		c, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer c.Close()
-			serve(c)
-		}()
 	}
 }
 
