@@ -13,7 +13,7 @@ import (
 )
 
 func newPapersCommand() *cobra.Command {
-	o := papers.Options{Length: papers.Short, Repetitions: 2, Dir: filepath.Join("out", "papers")}
+	o := papers.Options{Length: papers.Short, Dir: filepath.Join("out", "papers")}
 	var fairlead product
 	out := benchOutput{format: "table"}
 	only, length := []string{}, string(o.Length)
@@ -44,7 +44,7 @@ command.`,
 	f := cmd.Flags()
 	f.StringSliceVar(&only, "only", nil, "`rows` to measure: a paper, or an item such as 000/fig10a")
 	f.StringVar(&length, "length", length, "duration of the experiments: short, or as in the paper")
-	f.IntVar(&o.Repetitions, "repetitions", o.Repetitions, "number of repetitions of each experiment")
+	f.IntVar(&o.Repetitions, "repetitions", o.Repetitions, "how often each experiment runs (0: twice, but once if it is short and takes more than two minutes)")
 	f.BoolVar(&o.Fresh, "fresh", false, "measure again what is in the folder")
 	f.StringVar(&o.Dir, "out", o.Dir, "`folder` for the report and the results")
 	fairlead.flag(cmd)

@@ -68,7 +68,7 @@ func (o Options) report(failed map[string]error) *Report {
 	r := &Report{Version: version.String(), Machine: bench.Machine(), Kernel: version.Release(), Length: o.Length, Count: map[Verdict]int{}}
 	runs := map[string][]*Measured{}
 	for _, e := range experiments {
-		for n := range o.Repetitions {
+		for n := range maxRepetitions {
 			if m := load(o.Dir, o.Length, e.Name, n+1); m != nil {
 				runs[e.Name] = append(runs[e.Name], m)
 			}

@@ -17,7 +17,8 @@ type Options struct {
 	// Only selects rows; empty means all.
 	Only   Selection
 	Length Length
-	// Repetitions is how often each experiment runs.
+	// Repetitions is how often each experiment runs; 0 means twice, but once if it is short
+	// and takes more than two minutes.
 	Repetitions int
 	// Dir is the folder for the report and for the results of each repetition. Fresh
 	// repeats what is there already.
@@ -34,17 +35,34 @@ func (o Options) Validate() error {
 	if !slices.Contains(Lengths, o.Length) {
 		errs = append(errs, fmt.Errorf("--length: %q is not one of %v", o.Length, Lengths))
 	}
-	if o.Repetitions < 1 || o.Repetitions > 100 {
-		errs = append(errs, fmt.Errorf("--repetitions: %d is not between 1 and 100", o.Repetitions))
+	if o.Repetitions < 0 || o.Repetitions > maxRepetitions {
+		errs = append(errs, fmt.Errorf("--repetitions: %d is not between 0 and %d", o.Repetitions, maxRepetitions))
 	}
 	return errors.Join(errs...)
+}
+
+const maxRepetitions = 100
+
+// quick is how long a short experiment takes at most to run twice by default. Many of these
+// have one sample of each quantity, and a verdict needs two.
+const quick = 2 * time.Minute
+
+// repetitions returns how often an experiment runs.
+func (o Options) repetitions(e Experiment) int {
+	switch {
+	case o.Repetitions > 0:
+		return o.Repetitions
+	case e.Takes > quick && o.Length == Short:
+		return 1
+	}
+	return 2
 }
 
 // NeedsRoot reports whether a selected experiment needs root and the sandbox, and is not
 // measured yet.
 func (o Options) NeedsRoot() bool {
 	for _, e := range experimentsOf(o.Only) {
-		for n := range o.Repetitions {
+		for n := range o.repetitions(e) {
 			if e.Root && (o.Fresh || load(o.Dir, o.Length, e.Name, n+1) == nil) {
 				return true
 			}
@@ -68,13 +86,11 @@ func (o Options) Programs() (all []string) {
 func Run(ctx context.Context, o Options) (*Report, error) {
 	wanted := experimentsOf(o.Only)
 	failed := map[string]error{}
-	for repetition := range o.Repetitions {
-		for i, e := range wanted {
-			if ctx.Err() != nil || failed[e.Name] != nil {
-				continue
-			}
-			o.logf("%d/%d: %s, repetition %d of %d (short: about %.0f min)", repetition*len(wanted)+i+1, o.Repetitions*len(wanted), e.Name, repetition+1, o.Repetitions, e.Takes.Minutes())
-			if err := o.once(ctx, e, repetition+1); err != nil && ctx.Err() == nil {
+	for i, e := range wanted {
+		all := o.repetitions(e)
+		for n := 1; n <= all && failed[e.Name] == nil && ctx.Err() == nil; n++ {
+			o.logf("%d/%d: %s, repetition %d of %d (short: about %.0f min)", i+1, len(wanted), e.Name, n, all, e.Takes.Minutes())
+			if err := o.once(ctx, e, n); err != nil && ctx.Err() == nil {
 				failed[e.Name] = err
 				o.logf("  %v", err)
 			}

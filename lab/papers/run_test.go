@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -176,5 +177,22 @@ func TestWrite(t *testing.T) {
 	var table bytes.Buffer
 	if err := report.WriteTable(&table, Selection{"000/sec5.2-kill"}); err != nil || !strings.Contains(table.String(), "does not hold") || strings.Contains(table.String(), "fig13a") || !strings.Contains(table.String(), report.Summary()) {
 		t.Errorf("the table: %v\n%s", err, &table)
+	}
+}
+
+// TestDefaultRepetitions runs quick experiments twice, and others once.
+func TestDefaultRepetitions(t *testing.T) {
+	o, runs := options(t, "000/sec5.2-kill", "000/fig10a"), map[string]int{}
+	o.Repetitions = 0
+	faked(t, func(_ Options, e string, m *Measured) error {
+		runs[e]++
+		m.Samples = map[string][]float64{}
+		return nil
+	})
+	if _, err := Run(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string]int{ecmpFailures: 2, webGuest: 1, webBalancers: 1}; !maps.Equal(runs, want) {
+		t.Errorf("ran %v, want %v", runs, want)
 	}
 }

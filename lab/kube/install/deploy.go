@@ -113,7 +113,8 @@ const reflectorID = "172.30.0.1"
 
 // installChart installs the chart with this cluster's values: agents and load balancers
 // peer with a reflector on the first node, and a Service has dedicated load balancers in
-// pods on the router's segment.
+// pods on the router's segment. The CRDs are there before, and the chart then takes them
+// over.
 func (w *world) installChart(ctx context.Context) error {
 	if err := w.apply(ctx, "flat.yaml", "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: flat}, handler: "+nodes.Flat+"}\n"); err != nil {
 		return err
@@ -138,7 +139,13 @@ reflector:
 `, name, tag, apiServer, w.apiPort(), cgroup, first.Addr, cgroups, first.Name, reflectorID, routerAddr)); err != nil {
 		return err
 	}
-	return w.helm(ctx, "install", "fairlead", w.chart(), "--create-namespace", "--values", filepath.Join(w.work, "values.yaml"))
+	if _, err := w.Kubectl(ctx, "apply", "--server-side", "-f", filepath.Join(w.root, "deploy/crds")); err != nil {
+		return err
+	}
+	if err := w.helm(ctx, "install", "fairlead", w.chart(), "--create-namespace", "--values", filepath.Join(w.work, "values.yaml"), "--set", "crds.install=false"); err != nil {
+		return err
+	}
+	return w.helm(ctx, "upgrade", "fairlead", w.chart(), "--reuse-values", "--set", "crds.install=true", "--take-ownership")
 }
 
 func (w *world) chart() string { return filepath.Join(w.root, "deploy/helm/fairlead") }
