@@ -21,7 +21,7 @@ type described struct {
 // TestManifestsAreOfTheTypes checks that the manifests have the fields of the types,
 // each with a description for kubectl explain.
 func TestManifestsAreOfTheTypes(t *testing.T) {
-	for name, of := range map[string]any{"addresspools": AddressPool{}, "bgppeers": BGPPeer{}, "advertisements": Advertisement{},
+	for name, of := range map[string]any{"addresspools": AddressPool{}, "bgppeers": BGPPeer{}, "advertisements": Advertisement{}, "bgpsessions": BGPSession{},
 		"virtualnetworks": VirtualNetwork{}, "networkleases": NetworkLease{}} {
 		text, err := os.ReadFile("../../deploy/crds/fairlead.io_" + name + ".yaml")
 		if err != nil {
