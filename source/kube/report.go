@@ -40,6 +40,8 @@ type reporter struct {
 	services       *v1alpha1.NodeReportStatus
 	servicesAt     time.Time
 	servicesFailed string // last logged
+
+	sessions sessions
 }
 
 // reportAgain is when a NodeReport is written although nothing has changed, in case that
@@ -133,12 +135,9 @@ func (s *Source) ReportServices(ctx context.Context, all []source.Outcome) {
 	if r.services != nil && reflect.DeepEqual(*r.services, now) && time.Since(r.servicesAt) < reportAgain {
 		return
 	}
-	metadata := map[string]any{"name": s.config.Node}
-	if n, ok := s.Node(); ok && n.uid != "" { // with the Node, the cluster deletes its report
-		metadata["ownerReferences"] = []metav1.OwnerReference{{APIVersion: corev1.SchemeGroupVersion.String(), Kind: kindNode, Name: n.Name, UID: n.uid}}
-	}
 	body, err := json.Marshal(map[string]any{
-		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "NodeReport", "metadata": metadata, "status": now,
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "NodeReport", "status": now,
+		"metadata": metav1.ObjectMeta{Name: s.config.Node, OwnerReferences: s.nodeOwns()},
 	})
 	if err == nil {
 		force := true
@@ -146,6 +145,16 @@ func (s *Source) ReportServices(ctx context.Context, all []source.Outcome) {
 			VersionedParams(&metav1.PatchOptions{FieldManager: component, Force: &force}, metav1.ParameterCodec).Body(body).Do(ctx).Error()
 	}
 	s.reportedServices(ctx, &now, err)
+}
+
+// nodeOwns returns the reference to this node in what the cluster deletes with it, or none if
+// the Node is unknown.
+func (s *Source) nodeOwns() []metav1.OwnerReference {
+	n, ok := s.Node()
+	if !ok || n.uid == "" {
+		return nil
+	}
+	return []metav1.OwnerReference{{APIVersion: corev1.SchemeGroupVersion.String(), Kind: kindNode, Name: n.Name, UID: n.uid}}
 }
 
 // RemoveServices deletes the NodeReport of this node: its load balancer stops.

@@ -13,15 +13,17 @@ import (
 )
 
 // reportPace is how often an agent writes what has changed to the status of BGPPeers and
-// Advertisements, and to its NodeReport: the API server sends each write to all agents, or
-// to the controller.
+// Advertisements, to its NodeReport and to its BGPSessions: the API server sends each write to
+// all watchers, such as all agents.
 const reportPace = 10 * time.Second
 
-// report reports to the cluster until ctx ends, and then removes this node's entries and report.
+// report reports to the cluster until ctx ends, and then removes what it has written.
 func (a *agent) report(ctx context.Context) {
 	for sleep.For(ctx, reportPace) {
 		if v := a.loop.View(); v.Loaded && (a.speaker == nil || a.peersKnown.Load()) {
-			a.cluster.Report(ctx, reports(a.peers(), v.Plan, v.Announced))
+			peers := a.peers()
+			a.cluster.Report(ctx, reports(peers, v.Plan, v.Announced))
+			a.cluster.ReportSessions(ctx, peers)
 			if a.config.Only == "" { // several dedicated ones may be on one node
 				a.cluster.ReportServices(ctx, a.statusSource().Outcomes())
 			}
@@ -30,6 +32,7 @@ func (a *agent) report(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	a.cluster.Report(ctx, nil)
+	a.cluster.ReportSessions(ctx, nil)
 	a.cluster.RemoveServices(ctx)
 }
 

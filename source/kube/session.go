@@ -1,0 +1,211 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/internal/shorten"
+)
+
+const bgpSessions = "bgpsessions"
+
+// downPace is how often a session that is not established is written at most: each attempt
+// changes its state, and may fail for another reason.
+const downPace = time.Minute
+
+// sessions are the BGPSessions of this load balancer. They are used by one goroutine.
+type sessions struct {
+	// written are those that exist, by name; nil if they have not been read.
+	written map[string]writtenSession
+	pod     *metav1.OwnerReference // nil if unknown
+	failed  string                 // last logged
+}
+
+type writtenSession struct {
+	v1alpha1.BGPSession
+	at time.Time // zero if it was read
+}
+
+// ReportSessions makes the BGPSessions of this load balancer those of peers. What has not
+// changed is not written. Failures are logged; the next call retries.
+func (s *Source) ReportSessions(ctx context.Context, peers []advertise.Peer) {
+	r, failed := &s.reporter.sessions, ""
+	err := s.writeSessions(ctx, peers)
+	if apierrors.IsNotFound(err) { // the resource or the namespace, and with it what was written
+		r.written = nil
+	}
+	if err != nil {
+		failed = err.Error()
+	}
+	if failed != "" && failed != r.failed && ctx.Err() == nil {
+		s.config.Log.Warn("failed to report BGP sessions to the API server, will retry", "error", failed)
+	}
+	r.failed = failed
+}
+
+func (s *Source) writeSessions(ctx context.Context, peers []advertise.Peer) error {
+	r := &s.reporter.sessions
+	if known, err := s.readSessions(ctx); !known {
+		return err
+	}
+	owners, err := s.sessionOwners(ctx)
+	if err != nil {
+		return err
+	}
+	now := map[string]bool{}
+	for _, p := range peers {
+		if p.Unconfigured {
+			continue
+		}
+		o := s.sessionOf(p, owners)
+		now[o.Name] = true
+		if was, ok := r.written[o.Name]; ok && was.current(&o) {
+			continue
+		}
+		if failed := s.applySession(ctx, &o); failed != nil {
+			err = cmp.Or(err, failed)
+			continue
+		}
+		r.written[o.Name] = writtenSession{o, time.Now()}
+	}
+	for name := range r.written {
+		if now[name] {
+			continue
+		}
+		failed := s.client.own.Delete().Namespace(s.namespace()).Resource(bgpSessions).Name(name).Do(ctx).Error()
+		if failed != nil && !apierrors.IsNotFound(failed) {
+			err = cmp.Or(err, failed)
+			continue
+		}
+		delete(r.written, name)
+	}
+	return err
+}
+
+// readSessions reads those that a predecessor has left, once. They are not known if the
+// cluster lacks the resource.
+func (s *Source) readSessions(ctx context.Context) (known bool, err error) {
+	r := &s.reporter.sessions
+	if r.written != nil {
+		return true, nil
+	}
+	var list v1alpha1.BGPSessionList
+	err = s.client.own.Get().Namespace(s.namespace()).Resource(bgpSessions).
+		VersionedParams(&metav1.ListOptions{LabelSelector: v1alpha1.LabelNode + "=" + validName(validation.LabelValueMaxLength, s.config.Node)}, metav1.ParameterCodec).
+		Do(ctx).Into(&list)
+	if apierrors.IsNotFound(err) {
+		s.awaitResource(bgpSessions)
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	r.written = map[string]writtenSession{}
+	for _, o := range list.Items {
+		if o.Status.Node == s.reportsAs() {
+			r.written[o.Name] = writtenSession{BGPSession: o}
+		}
+	}
+	return true, nil
+}
+
+// sessionOwners returns the object with which the cluster deletes those of this load
+// balancer: its Pod if it is a dedicated one, or else its Node.
+func (s *Source) sessionOwners(ctx context.Context) ([]metav1.OwnerReference, error) {
+	r := &s.reporter.sessions
+	if s.config.Pod != "" && r.pod == nil {
+		var list corev1.PodList
+		err := s.client.core.Get().Namespace(s.namespace()).Resource("pods").
+			VersionedParams(&metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, s.config.Pod).String()}, metav1.ParameterCodec).
+			Do(ctx).Into(&list)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range list.Items {
+			r.pod = &metav1.OwnerReference{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Pod", Name: p.Name, UID: p.UID}
+		}
+	}
+	if r.pod != nil {
+		return []metav1.OwnerReference{*r.pod}, nil
+	}
+	return s.nodeOwns(), nil
+}
+
+// sessionOf returns the object for a peer.
+func (s *Source) sessionOf(p advertise.Peer, owners []metav1.OwnerReference) v1alpha1.BGPSession {
+	peer := cmp.Or(p.Name, p.Address)
+	parts := []string{s.config.Node, peer}
+	if s.config.Pod != "" {
+		parts = slices.Insert(parts, 1, s.config.Pod)
+	}
+	return v1alpha1.BGPSession{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "BGPSession"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: validName(validation.DNS1123SubdomainMaxLength, parts...), OwnerReferences: owners, Labels: map[string]string{
+				v1alpha1.LabelNode: validName(validation.LabelValueMaxLength, s.config.Node), v1alpha1.LabelPeer: validName(validation.LabelValueMaxLength, peer),
+			},
+		},
+		Status: v1alpha1.BGPSessionStatus{
+			Node: s.reportsAs(), Peer: peer, PeerAddress: p.Address, State: p.State, Since: metav1.NewTime(p.Since.Truncate(time.Second)),
+			LastError: shorten.Text(p.LastError, shorten.EventNote), AdvertisedPrefixes: int32(p.Sent), BFD: shorten.Text(p.BFD, shorten.EventNote),
+		},
+	}
+}
+
+// current reports whether an object need not be written again. It completes now: a session
+// that stays down is down since the first failed attempt.
+func (w *writtenSession) current(now *v1alpha1.BGPSession) bool {
+	age := time.Since(w.at)
+	if w.Status.State != advertise.Established && now.Status.State != advertise.Established {
+		now.Status.Since = w.Status.Since
+		if age < downPace && w.Status.LastError != "" {
+			return equality.Semantic.DeepEqual(w.OwnerReferences, now.OwnerReferences)
+		}
+	}
+	return age < reportAgain && equality.Semantic.DeepEqual(w.Status, now.Status) && equality.Semantic.DeepEqual(w.OwnerReferences, now.OwnerReferences)
+}
+
+func (s *Source) applySession(ctx context.Context, o *v1alpha1.BGPSession) error {
+	body, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	force := true
+	return s.client.own.Patch(types.ApplyPatchType).Namespace(s.namespace()).Resource(bgpSessions).Name(o.Name).
+		VersionedParams(&metav1.PatchOptions{FieldManager: component, Force: &force}, metav1.ParameterCodec).Body(body).Do(ctx).Error()
+}
+
+// validName joins parts to a name of a DNS subdomain, which is also a label value if it is
+// short enough. Different parts have different names: if the parts alone are invalid, too long
+// or ambiguous, the name ends with a hash.
+func validName(limit int, parts ...string) string {
+	const separator = "--"
+	unusable := func(part string) bool {
+		return len(validation.IsDNS1123Subdomain(part)) > 0 || len(parts) > 1 && strings.Contains(part, separator)
+	}
+	name := strings.Join(parts, separator)
+	if len(name) <= limit && !slices.ContainsFunc(parts, unusable) {
+		return name
+	}
+	sum := sha256.Sum256([]byte(strings.Join(parts, "/")))
+	hash := fmt.Sprintf("%s%x", separator, sum[:8])
+	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
+	name = strings.Join(words, "-")
+	return strings.Trim(name[:min(len(name), limit-len(hash))]+hash, "-")
+}
