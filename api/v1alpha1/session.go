@@ -55,7 +55,7 @@ type BGPSessionStatus struct {
 	// "opensent" or "openconfirm".
 	// +kubebuilder:validation:MaxLength=32
 	State string `json:"state"`
-	// Since is when the session was established or, if it is not, since when it is not.
+	// Since is when the session was established or, if it is down, when it went down.
 	Since metav1.Time `json:"since"`
 	// LastError is why a session that is not established failed.
 	// +kubebuilder:validation:MaxLength=1024

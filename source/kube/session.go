@@ -3,11 +3,7 @@ package kube
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,11 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/api/v1alpha1"
-	"github.com/fairlead/fairlead/internal/shorten"
+	"github.com/fairlead/fairlead/source/crd"
 )
 
 const bgpSessions = "bgpsessions"
@@ -73,7 +68,7 @@ func (s *Source) writeSessions(ctx context.Context, peers []advertise.Peer) erro
 		if p.Unconfigured {
 			continue
 		}
-		o := s.sessionOf(p, owners)
+		o := crd.SessionOf(s.config.Node, s.config.Pod, p, owners)
 		now[o.Name] = true
 		if was, ok := r.written[o.Name]; ok && was.current(&o) {
 			continue
@@ -107,7 +102,7 @@ func (s *Source) readSessions(ctx context.Context) (known bool, err error) {
 	}
 	var list v1alpha1.BGPSessionList
 	err = s.client.own.Get().Namespace(s.namespace()).Resource(bgpSessions).
-		VersionedParams(&metav1.ListOptions{LabelSelector: v1alpha1.LabelNode + "=" + validName(validation.LabelValueMaxLength, s.config.Node)}, metav1.ParameterCodec).
+		VersionedParams(&metav1.ListOptions{LabelSelector: crd.SessionsOn(s.config.Node)}, metav1.ParameterCodec).
 		Do(ctx).Into(&list)
 	if apierrors.IsNotFound(err) {
 		s.awaitResource(bgpSessions)
@@ -147,27 +142,6 @@ func (s *Source) sessionOwners(ctx context.Context) ([]metav1.OwnerReference, er
 	return s.nodeOwns(), nil
 }
 
-// sessionOf returns the object for a peer.
-func (s *Source) sessionOf(p advertise.Peer, owners []metav1.OwnerReference) v1alpha1.BGPSession {
-	peer := cmp.Or(p.Name, p.Address)
-	parts := []string{s.config.Node, peer}
-	if s.config.Pod != "" {
-		parts = slices.Insert(parts, 1, s.config.Pod)
-	}
-	return v1alpha1.BGPSession{
-		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "BGPSession"},
-		ObjectMeta: metav1.ObjectMeta{
-			Name: validName(validation.DNS1123SubdomainMaxLength, parts...), OwnerReferences: owners, Labels: map[string]string{
-				v1alpha1.LabelNode: validName(validation.LabelValueMaxLength, s.config.Node), v1alpha1.LabelPeer: validName(validation.LabelValueMaxLength, peer),
-			},
-		},
-		Status: v1alpha1.BGPSessionStatus{
-			Node: s.reportsAs(), Peer: peer, PeerAddress: p.Address, State: p.State, Since: metav1.NewTime(p.Since.Truncate(time.Second)),
-			LastError: shorten.Text(p.LastError, shorten.EventNote), AdvertisedPrefixes: int32(p.Sent), BFD: shorten.Text(p.BFD, shorten.EventNote),
-		},
-	}
-}
-
 // current reports whether an object need not be written again. It completes now: a session
 // that stays down is down since the first failed attempt.
 func (w *writtenSession) current(now *v1alpha1.BGPSession) bool {
@@ -189,23 +163,4 @@ func (s *Source) applySession(ctx context.Context, o *v1alpha1.BGPSession) error
 	force := true
 	return s.client.own.Patch(types.ApplyPatchType).Namespace(s.namespace()).Resource(bgpSessions).Name(o.Name).
 		VersionedParams(&metav1.PatchOptions{FieldManager: component, Force: &force}, metav1.ParameterCodec).Body(body).Do(ctx).Error()
-}
-
-// validName joins parts to a name of a DNS subdomain, which is also a label value if it is
-// short enough. Different parts have different names: if the parts alone are invalid, too long
-// or ambiguous, the name ends with a hash.
-func validName(limit int, parts ...string) string {
-	const separator = "--"
-	unusable := func(part string) bool {
-		return len(validation.IsDNS1123Subdomain(part)) > 0 || len(parts) > 1 && strings.Contains(part, separator)
-	}
-	name := strings.Join(parts, separator)
-	if len(name) <= limit && !slices.ContainsFunc(parts, unusable) {
-		return name
-	}
-	sum := sha256.Sum256([]byte(strings.Join(parts, "/")))
-	hash := fmt.Sprintf("%s%x", separator, sum[:8])
-	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
-	name = strings.Join(words, "-")
-	return strings.Trim(name[:min(len(name), limit-len(hash))]+hash, "-")
 }
