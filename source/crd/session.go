@@ -54,7 +54,7 @@ func validName(limit int, parts ...string) string {
 	if len(name) <= limit && !slices.ContainsFunc(parts, unusable) {
 		return name
 	}
-	sum := sha256.Sum256([]byte(strings.Join(parts, "/")))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", parts))
 	hash := fmt.Sprintf("%s%x", separator, sum[:8])
 	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
 	name = strings.Join(words, "-")

@@ -44,6 +44,7 @@ var kinds = map[string]schema.GroupVersionResource{
 	kindPool:                   {Group: "fairlead.io", Version: "v1alpha1", Resource: addressPools},
 	kindPeer:                   {Group: "fairlead.io", Version: "v1alpha1", Resource: bgpPeers},
 	kindAdvertisement:          {Group: "fairlead.io", Version: "v1alpha1", Resource: advertisements},
+	"BGPSession":               {Group: "fairlead.io", Version: "v1alpha1", Resource: bgpSessions},
 }
 
 // routed is a cluster with Fairlead's resources, and a follower.
