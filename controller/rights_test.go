@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/event"
 	"github.com/fairlead/fairlead/core/problem"
 	labkube "github.com/fairlead/fairlead/lab/kube"
@@ -37,6 +38,7 @@ const agentUser = "system:serviceaccount:fairlead:fairlead-agent"
 var exempt = map[string]string{
 	controllerUser + ": patch events.k8s.io/events": "of an Event that recurs within minutes",
 	agentUser + ": create fairlead.io/nodereports":  "needed for the patch that creates one",
+	agentUser + ": create fairlead.io/bgpsessions":  "needed for the patch that creates one",
 }
 
 // TestRightsAreThoseThatAreUsed runs an agent and the controller with the permissions of
@@ -194,6 +196,8 @@ func (w *world) agent(t *testing.T, audit string) {
 		t.Fatalf("no BGP peer was delivered; problems: %q", s.Problems())
 	}
 	s.Report(ctx, map[sourcekube.Reported]sourcekube.Report{{Kind: "BGPPeer", Name: "router1"}: {}, {Kind: "Advertisement", Name: "all"}: {}})
+	s.ReportSessions(ctx, []advertise.Peer{{Name: "router1", Address: "10.0.0.110", State: "connect", Since: time.Now()}})
+	s.ReportSessions(ctx, nil)
 	s.ReportServices(ctx, nil)
 	s.RemoveServices(ctx)
 	<-read

@@ -77,7 +77,7 @@ func TestSysdump(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"n1/agent/status.json", "n2/summary.txt", "cluster/pods.json", "cluster/quarantines.json", "cluster/nodereports.json", "cluster/services.json", "cluster/logs/agent-x-agent.txt", "cluster/logs/agent-x-chatty.txt"} {
+	for _, name := range []string{"n1/agent/status.json", "n2/summary.txt", "cluster/pods.json", "cluster/quarantines.json", "cluster/nodereports.json", "cluster/bgpsessions.json", "cluster/services.json", "cluster/logs/agent-x-agent.txt", "cluster/logs/agent-x-chatty.txt"} {
 		if texts[name] == "" {
 			t.Errorf("no %s", name)
 		}
