@@ -10,6 +10,7 @@ func TestChain(t *testing.T) {
 	w := newWorld(t)
 	t.Run("from Service to answers", w.whole)
 	t.Run("external and cluster addresses", w.beyond)
+	t.Run("BGP sessions", w.sessions)
 	t.Run("degraded node", w.degraded)
 	t.Run("API server away", w.serverAway)
 	t.Run("health without API server", w.healthAlone)

@@ -112,11 +112,7 @@ func newWorldOf(t *testing.T, binary string) *world {
 	w.api, err = kubernetes.NewForConfig(w.Config)
 	must(t, err)
 	w.install(t)
-	w.router, err = interop.Start(w.lab.Host("router").Namespace(), interop.BIRD, interop.Config{
-		AS: 65021, RouterID: netip.MustParseAddr(routerAddr), LocalAddress: netip.MustParseAddr(routerAddr),
-		Peers: []interop.Peer{{Address: hosts["n1"]}, {Address: hosts["n2"]}},
-	})
-	must(t, err)
+	w.route(t)
 	w.control(t, "one")
 	for _, name := range []string{"n1", "n2", "s1", "s2"} {
 		w.agent(t, name)
@@ -163,6 +159,17 @@ kind: BGPPeer
 metadata: {name: router}
 spec: {peerAddress: `+routerAddr+`, bfd: {enabled: false}} # a busy machine stands still for longer than BFD waits
 `))
+}
+
+// route starts the router.
+func (w *world) route(t *testing.T) {
+	t.Helper()
+	var err error
+	w.router, err = interop.Start(w.lab.Host("router").Namespace(), interop.BIRD, interop.Config{
+		AS: 65021, RouterID: netip.MustParseAddr(routerAddr), LocalAddress: netip.MustParseAddr(routerAddr),
+		Peers: []interop.Peer{{Address: hosts["n1"]}, {Address: hosts["n2"]}},
+	})
+	must(t, err)
 }
 
 // start starts fairlead on a host, under a name.
