@@ -63,8 +63,8 @@ type Config struct {
 	Advertisements bool
 	// GatewayAPI also balances Gateways with their TCPRoutes and UDPRoutes.
 	GatewayAPI bool
-	// Namespace is the agents' namespace, whose Secrets have the passwords of BGPPeers; the
-	// default is this pod's, or DefaultNamespace.
+	// Namespace is the agents' namespace, whose Secrets have the passwords of BGPPeers, and
+	// which contains their BGPSessions; the default is this pod's, or DefaultNamespace.
 	Namespace string
 	Log       *slog.Logger
 }

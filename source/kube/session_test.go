@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -90,6 +91,7 @@ func TestSessions(t *testing.T) {
 	s.states(a, up)
 	b.ReportSessions(t.Context(), []advertise.Peer{{Name: "tor", Address: "10.0.0.110", State: "connect", Since: time.Now(), LastError: "refused"}})
 	s.want("node-a--tor established", "node-b--tor connect refused")
+	s.columns()
 	s.dedicated(up)
 	s.successor(up)
 	b.ReportSessions(t.Context(), nil) // it stops
@@ -135,6 +137,27 @@ func (s *sessioned) want(want ...string) {
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		s.t.Errorf("the sessions are %q, want %q; log:\n%s", got, want, &s.log)
+	}
+}
+
+// columns checks what kubectl get shows.
+func (s *sessioned) columns() {
+	s.t.Helper()
+	text, err := s.api.CoreV1().RESTClient().Get().AbsPath("/apis/fairlead.io/v1alpha1/bgpsessions").
+		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(s.t.Context())
+	must(s.t, err)
+	var table metav1.Table
+	must(s.t, json.Unmarshal(text, &table))
+	var names []string
+	for _, c := range table.ColumnDefinitions {
+		names = append(names, fmt.Sprint(c.Name, c.Priority))
+	}
+	const want = "[Name0 Node0 Peer0 Address0 State0 Since0 Prefixes0 BFD0 Last Error1 Age1]"
+	if got := fmt.Sprint(names); got != want {
+		s.t.Errorf("the columns are %s, want %s", got, want)
+	}
+	if got := fmt.Sprint(table.Rows[0].Cells[:5]); got != "[node-a--tor node-a tor 10.0.0.110 established]" {
+		s.t.Errorf("the row is %s", got)
 	}
 }
 
