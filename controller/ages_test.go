@@ -286,7 +286,7 @@ func TestManagedAges(t *testing.T) {
 	w := newWorld(t, labkube.Options{})
 	w.deploy(t, "manifests/rbac.yaml")
 	w.install(t)
-	w.manage(t)
+	w.manage(t, "endpointslice-controller")
 	_, err := w.core.CoreV1().Nodes().Create(context.Background(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}, metav1.CreateOptions{})
 	w.must(t, err)
 	log, _ := w.control(t)
@@ -337,13 +337,13 @@ func TestManagedAges(t *testing.T) {
 // managers counts the running controllers, each with its own port.
 var managers atomic.Int32
 
-// manage runs the EndpointSlice controller of Kubernetes.
-func (w *world) manage(t *testing.T) {
+// manage runs a controller of Kubernetes.
+func (w *world) manage(t *testing.T, controller string) {
 	t.Helper()
 	port := 10256 + managers.Add(1)
 	page := fmt.Sprintf("https://127.0.0.1:%d/healthz", port)
 	p := w.cluster.Program(os.Getenv(labkube.BinariesEnv), "kube-controller-manager", labkube.Page(w.cluster.Dial, page),
-		"--kubeconfig", w.cluster.Kubeconfig, "--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(port), "--leader-elect=false", "--controllers=endpointslice-controller")
+		"--kubeconfig", w.cluster.Kubeconfig, "--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(port), "--leader-elect=false", "--controllers="+controller)
 	ctx, cancel := context.WithTimeout(context.Background(), long)
 	defer cancel()
 	t.Cleanup(func() { w.must(t, p.Stop()) })

@@ -67,7 +67,7 @@ func (p *nodeProxy) targets() string {
 func TestManagedTrafficDistribution(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, labkube.Options{})
-	w.manage(t)
+	w.manage(t, "endpointslice-controller")
 	nodes := map[string]*nodeProxy{}
 	for i, name := range []string{"node-a", "node-b", "node-c"} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: []string{"z1", "z1", "z2"}[i]}}}

@@ -4,13 +4,18 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/api/v1alpha1"
+	labkube "github.com/fairlead/fairlead/lab/kube"
 	sourcekube "github.com/fairlead/fairlead/source/kube"
 )
 
@@ -60,6 +65,65 @@ func routing(t *testing.T, w *world) {
 	w.wantRouting(t, "BGPPeer", "tor", "0/0 ")
 	w.must(t, w.any.Resource(resources["BGPPeer"]).Delete(ctx, "tor", metav1.DeleteOptions{}))
 	w.must(t, w.any.Resource(resources["Advertisement"]).Delete(ctx, "all", metav1.DeleteOptions{}))
+}
+
+// TestManagedSessions has Kubernetes delete the BGPSessions of a load balancer with its Pod or
+// Node: its agent was killed.
+func TestManagedSessions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, labkube.Options{})
+	w.deploy(t, "manifests/rbac.yaml")
+	w.install(t)
+	w.manage(t, "garbage-collector-controller")
+	ctx := context.Background()
+	node, err := w.core.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{})
+	w.must(t, err)
+	_, err = w.core.CoreV1().Pods("fairlead").Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web-1"},
+		Spec:       corev1.PodSpec{NodeName: node.Name, ServiceAccountName: "fairlead-agent", Containers: []corev1.Container{{Name: "agent", Image: "fairlead"}}},
+	}, metav1.CreateOptions{})
+	w.must(t, err)
+	kubeconfig, err := w.cluster.KubeconfigFor(agentUser)
+	w.must(t, err)
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	var ended errgroup.Group
+	for _, pod := range []string{"", "web-1"} {
+		s, err := sourcekube.New(sourcekube.Config{Kubeconfig: kubeconfig, Node: node.Name, Pod: pod, Log: slog.Default()})
+		w.must(t, err)
+		ended.Go(func() error { return s.Run(running, nil) })
+		eventually(t, "the Node is known", func() string {
+			if _, ok := s.Node(); !ok {
+				return "it is not"
+			}
+			return ""
+		})
+		s.ReportSessions(ctx, []advertise.Peer{{Name: "tor", Address: "10.0.0.110", State: advertise.Established, Since: time.Now()}})
+	}
+	stop()
+	w.must(t, ended.Wait())
+	w.wantSessions(t, "n1--tor n1--web-1--tor")
+	w.must(t, w.core.CoreV1().Pods("fairlead").Delete(ctx, "web-1", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
+	w.wantSessions(t, "n1--tor")
+	w.must(t, w.core.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{}))
+	w.wantSessions(t, "")
+}
+
+// wantSessions waits until these BGPSessions exist.
+func (w *world) wantSessions(t *testing.T, want string) {
+	t.Helper()
+	eventually(t, "the sessions", func() string {
+		all, err := w.any.Resource(resources["BGPSession"]).List(context.Background(), metav1.ListOptions{})
+		w.must(t, err)
+		var names []string
+		for _, o := range all.Items {
+			names = append(names, o.GetName())
+		}
+		if got := strings.Join(names, " "); got != want {
+			return fmt.Sprintf("are %q, want %q", got, want)
+		}
+		return ""
+	})
 }
 
 // wantRouting waits until the status of an object begins so, and returns the object's

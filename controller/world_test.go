@@ -101,6 +101,7 @@ var resources = map[string]schema.GroupVersionResource{
 	"ReferenceGrant":                   {Group: "gateway.networking.k8s.io", Resource: "referencegrants"},
 	"Advertisement":                    {Group: "fairlead.io", Version: "v1alpha1", Resource: "advertisements"},
 	"NodeReport":                       {Group: "fairlead.io", Version: "v1alpha1", Resource: "nodereports"},
+	"BGPSession":                       {Group: "fairlead.io", Version: "v1alpha1", Resource: "bgpsessions"},
 }
 
 // apply creates the objects of a text.
@@ -164,7 +165,7 @@ func (w *world) install(t *testing.T) {
 	t.Helper()
 	w.deploy(t, "crds/*.yaml")
 	eventually(t, "the resources are served", func() string {
-		for _, kind := range []string{"AddressPool", "BGPPeer", "Advertisement", "NodeReport"} {
+		for _, kind := range []string{"AddressPool", "BGPPeer", "Advertisement", "NodeReport", "BGPSession"} {
 			if _, err := w.any.Resource(resources[kind]).List(context.Background(), metav1.ListOptions{}); err != nil {
 				return err.Error()
 			}
