@@ -147,7 +147,6 @@ func (e *Engine) dialLoop(ctx context.Context, d *dialed) {
 	wait, target := firstRetry, e.target(d.Dial)
 	for {
 		e.enter(d.To.Addr(), d.Group, session.Connect)
-		start := time.Now()
 		c, err := target.Dial(ctx)
 		if ctx.Err() != nil {
 			if c != nil {
@@ -156,7 +155,7 @@ func (e *Engine) dialLoop(ctx context.Context, d *dialed) {
 			return
 		}
 		if err != nil {
-			e.failed(d, target.DialWords(time.Since(start).Round(100*time.Millisecond), err))
+			e.failed(d, target.DialWords(err))
 			if !sleep.About(ctx, wait) {
 				return
 			}

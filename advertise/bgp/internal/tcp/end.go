@@ -40,8 +40,9 @@ func EndWords(err error) string {
 	return err.Error()
 }
 
-// DialWords explains why a connection was not established, and what to check.
-func (d Target) DialWords(waited time.Duration, err error) string {
+// DialWords explains why a connection was not established, and what to check. It is the same
+// for each attempt, so that whoever records it sees when the reason changes.
+func (d Target) DialWords(err error) string {
 	switch {
 	case errors.Is(err, unix.ECONNREFUSED):
 		return fmt.Sprintf("%s refuses connections: nothing listens there. Start the peer, or correct its address or port", d.To)
@@ -50,10 +51,11 @@ func (d Target) DialWords(waited time.Duration, err error) string {
 	case errors.Is(err, unix.EADDRNOTAVAIL):
 		return fmt.Sprintf("%s is not an address of this machine: correct the local address", d.From)
 	case IsTimeout(err), errors.Is(err, unix.ETIMEDOUT):
+		password := "it requires a TCP MD5 password"
 		if d.Password != "" {
-			return fmt.Sprintf("no answer from %s within %s: it is down or unreachable, a filter drops BGP, or the TCP MD5 passwords differ", d.To, waited)
+			password = "the TCP MD5 passwords differ"
 		}
-		return fmt.Sprintf("no answer from %s within %s: it is down or unreachable, a filter drops BGP, or it requires a TCP MD5 password", d.To, waited)
+		return fmt.Sprintf("no answer from %s within %s: it is down or unreachable, a filter drops BGP, or %s", d.To, ConnectTimeout, password)
 	}
 	return err.Error()
 }
