@@ -63,6 +63,25 @@ func (w *world) routed(ctx context.Context, vip netip.Addr, by ...string) error 
 	})
 }
 
+// reported waits until the API server's objects say that the Service is complete, and that
+// all sessions are established.
+func (w *world) reported(ctx context.Context, service string) error {
+	for _, args := range [][]string{
+		{"wait", "service/" + service, "--for=condition=Programmed"},
+		{"wait", "service/" + service, "--for=condition=Advertised"},
+		{"--namespace", "fairlead", "wait", "bgpsessions", "--all", "--for=jsonpath={.status.state}=established"},
+	} {
+		if err := w.await(ctx, "kubectl "+strings.Join(args, " "), func() error {
+			_, err := w.Kubectl(ctx, append(args, "--timeout=5s")...)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	w.Say("the conditions of the Service %s, and all BGPSessions, say so, too", service)
+	return nil
+}
+
 // answered waits for answers of all four pods.
 func (w *world) answered(ctx context.Context, vip netip.Addr) error {
 	hosts := map[string]bool{}

@@ -37,6 +37,9 @@ func (w *world) dedicated(ctx context.Context) error {
 	if err := w.answered(ctx, vip); err != nil {
 		return err
 	}
+	if err := w.reported(ctx, "own"); err != nil {
+		return err
+	}
 	w.Say("the Service own has the address %s; its load balancer, a pod on the router's segment, forwarded the client to all 4 pods", vip)
 	clients, err := load.Start(ctx, load.Config{
 		Dial: w.Host("client").Dial, Target: netip.AddrPortFrom(vip, 80), OneShotRate: 50, KeepAlive: 20, KeepAliveRate: 20, Path: "/hostname",

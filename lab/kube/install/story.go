@@ -176,7 +176,7 @@ func (w *world) look(ctx context.Context) error {
 		}
 	}
 	w.Say("kubectl fairlead status and get services answer for both nodes")
-	return nil
+	return w.reported(ctx, "web")
 }
 
 // ask starts clients of a VIP, with one request per connection.
