@@ -170,7 +170,8 @@ func interval(e *verdict.Estimate) string {
 	return fmt.Sprintf("%s (%s to %s)", number(e.Mean), number(e.Low), number(e.High))
 }
 
-// Write writes index.html and papers.json into a folder, and returns the path of the page.
+// Write writes index.html, papers.md and papers.json into a folder, and returns the path of the
+// page.
 func (r *Report) Write(dir string) (string, error) {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -181,7 +182,7 @@ func (r *Report) Write(dir string) (string, error) {
 		return "", err
 	}
 	_, err = bench.WriteFiles(dir, map[string][]byte{
-		"papers.json": append(text, '\n'), "index.html": design.Page("The papers, reproduced", html.String(), pageCSS),
+		"papers.json": append(text, '\n'), "papers.md": []byte(r.Markdown()), "index.html": design.Page("The papers, reproduced", html.String(), pageCSS),
 	})
 	return filepath.Join(dir, "index.html"), err
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -194,5 +195,23 @@ func TestDefaultRepetitions(t *testing.T) {
 	}
 	if want := map[string]int{ecmpFailures: 2, webGuest: 1, webBalancers: 1}; !maps.Equal(runs, want) {
 		t.Errorf("ran %v, want %v", runs, want)
+	}
+}
+
+// TestMarkdown writes a row that does not hold to the page of the documentation.
+func TestMarkdown(t *testing.T) {
+	o := options(t, "000/sec5.2-kill")
+	faked(t, func(_ Options, _ string, m *Measured) error {
+		m.Samples = map[string][]float64{"failures: fairlead: a balancer's process is killed": {900, 901, 902}}
+		return nil
+	})
+	report, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := report.Markdown()
+	row := regexp.MustCompile(`\n\| 000/sec5\.2-kill \| .* \| \*\*does not hold\*\* \| SIGKILL: .*: 901 \(.*\) ms, wanted ≤ 100 \|`)
+	if !row.MatchString(text) || strings.Contains(text, "000/fig1 ") {
+		t.Errorf("the page lacks the row, or has rows without a claim:\n%s", text)
 	}
 }
