@@ -257,7 +257,7 @@ var lackingBackends = []string{"NoEndpoints", "NoHealthyBackend", "AwaitingHealt
 func (t *term) judgeGateway(ctx context.Context, one *gateway.Judged) bool {
 	id := gateway.ID(one.Gateway)
 	programmed, addrs, leaving := t.addressGateway(one)
-	onNodes, advertised := t.reported(id, one.CreationTimestamp, func(reason string) bool { return slices.Contains(lackingBackends, reason) })
+	onNodes, advertised := t.reported(id, &one.ObjectMeta, func(reason string) bool { return slices.Contains(lackingBackends, reason) })
 	if onNodes.Status != metav1.ConditionUnknown {
 		programmed.Message += "; programmed on " + onNodes.Message
 	}

@@ -1,10 +1,12 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -114,6 +116,10 @@ func (t *term) listenReports(r *reports, queue serviceQueue) {
 				wake.Up(r.changed)
 				return
 			}
+			if strings.Contains(crd.ReportAs(report), "/") { // its pod ends, and another one has another name
+				wake.Up(r.changed)
+				return
+			}
 			keep := keepReports * t.StatusInterval
 			r.mu.Lock()
 			r.stopped[report.Name] = stoppedReport{report, time.Now().Add(keep)}
@@ -139,15 +145,19 @@ func (t *term) gatherReports(r *reports) {
 		all[report.Name] = report
 		delete(r.stopped, report.Name)
 	}
-	maps.DeleteFunc(all, func(name string, _ *v1alpha1.NodeReport) bool {
-		_, exists, err := t.nodes.GetStore().GetByKey(name)
-		return err == nil && !exists
+	maps.DeleteFunc(all, func(_ string, r *v1alpha1.NodeReport) bool { return t.nodeGone(crd.ReportAs(r)) })
+	current := slices.SortedFunc(maps.Values(all), func(a, b *v1alpha1.NodeReport) int {
+		return cmp.Compare(crd.ReportAs(a), crd.ReportAs(b))
 	})
-	var current []*v1alpha1.NodeReport
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		current = append(current, all[name])
-	}
 	t.reports.Store(&current)
+}
+
+// nodeGone reports whether the node of a load balancer, "node" or "node/pod", is deleted: its
+// agent could not remove what it has written.
+func (t *term) nodeGone(balancer string) bool {
+	node, _, _ := strings.Cut(balancer, "/")
+	_, exists, err := t.nodes.GetStore().GetByKey(node)
+	return err == nil && !exists
 }
 
 // judgeReported writes those conditions of a Service that depend on reports if they have
@@ -158,7 +168,7 @@ func (t *term) judgeReported(ctx context.Context, queue serviceQueue, limit flow
 		return true
 	}
 	s := o.(*corev1.Service)
-	programmed, advertised := t.reported(id, s.CreationTimestamp, func(string) bool { return false })
+	programmed, advertised := t.reported(id, &s.ObjectMeta, func(string) bool { return false })
 	conditions := withKnown(s.Status.Conditions, programmed, advertised)
 	if s.DeletionTimestamp != nil || reflect.DeepEqual(conditions, s.Status.Conditions) {
 		return true
@@ -176,19 +186,21 @@ func (t *term) judgeReported(ctx context.Context, queue serviceQueue, limit flow
 	return t.write(ctx, s, status)
 }
 
-// reported returns the conditions of a Service or Gateway that depend on reports. irrelevant
-// says which reasons do not count against Programmed.
-func (t *term) reported(id service.ID, created metav1.Time, irrelevant func(reason string) bool) (programmed, advertised metav1.Condition) {
+// reported returns the conditions of a Service or Gateway that depend on the reports of the
+// load balancers that serve it. irrelevant says which reasons do not count against Programmed.
+func (t *term) reported(id service.ID, of *metav1.ObjectMeta, irrelevant func(reason string) bool) (programmed, advertised metav1.Condition) {
 	var has, says, silent []v1alpha1.NodeState
 	if all := t.reports.Load(); all != nil {
-		f := crd.FingerprintOf(id, created.Time)
+		f := crd.FingerprintOf(id, of.CreationTimestamp.Time)
+		own := of.Annotations[object.AnnotationDedicated] == "true"
 		for _, report := range *all {
+			as := crd.ReportAs(report)
 			o := crd.OutcomeOf(&report.Status, f)
-			if o == nil {
+			if o == nil || own && !strings.Contains(as, "/") {
 				continue
 			}
-			has = append(has, v1alpha1.NodeState{Node: report.Name, Ready: o.NotProgrammed == "" || irrelevant(o.NotProgrammed), Message: o.NotProgrammed})
-			node := v1alpha1.NodeState{Node: report.Name, Ready: o.NotAdvertised == "", Message: o.NotAdvertised}
+			has = append(has, v1alpha1.NodeState{Node: as, Ready: o.NotProgrammed == "" || irrelevant(o.NotProgrammed), Message: o.NotProgrammed})
+			node := v1alpha1.NodeState{Node: as, Ready: o.NotAdvertised == "", Message: o.NotAdvertised}
 			if slices.Contains(silentReasons, o.NotAdvertised) {
 				silent = append(silent, node)
 			} else {

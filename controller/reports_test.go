@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/source"
 	sourcekube "github.com/fairlead/fairlead/source/kube"
+	"github.com/fairlead/fairlead/source/object"
 )
 
 // reported has the agents of two nodes report what they have done with a Service.
@@ -62,8 +63,59 @@ func reported(t *testing.T, w *world) {
 	w.must(t, w.any.Resource(resources["NodeReport"]).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 }
 
+// reportedByDedicated has two dedicated load balancers on one node report a Service, which
+// other load balancers do not serve.
+func reportedByDedicated(t *testing.T, w *world) {
+	_, stop := w.control(t)
+	defer stop()
+	ctx := context.Background()
+	w.pool(t, "p", "{addresses: [10.1.1.0/24]}")
+	w.serve(t, "web", annotated(object.AnnotationDedicated, "true"))
+	w.serve(t, "shared")
+	web, shared := w.outcome(t, "web"), w.outcome(t, "shared")
+	node := w.reporter(t, "n1")
+	node.ReportServices(ctx, []source.Outcome{shared, web}) // before it was dedicated
+	one, two := w.dedicated(t, "n1", "web-1"), w.dedicated(t, "n1", "web-2")
+	one.ReportServices(ctx, []source.Outcome{web})
+	idle := web
+	idle.NotProgrammed, idle.NotAdvertised = "NoEndpoints", "NoEndpoints"
+	two.ReportServices(ctx, []source.Outcome{idle})
+	w.wantReported(t, "web", "False SomeNodes: 1/2 nodes; n1/web-2: NoEndpoints", "False SomeNodes: 1/2 nodes; n1/web-2: NoEndpoints")
+	w.wantReported(t, "shared", "True AllNodes: 1/1 nodes", "True AllNodes: 1/1 nodes")
+	two.RemoveServices(ctx) // scaled down
+	w.wantReported(t, "web", "True AllNodes: 1/1 nodes", "True AllNodes: 1/1 nodes")
+
+	running, end := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- two.Run(running, nil) }()
+	eventually(t, "the node is known", func() string {
+		if n, ok := two.Node(); !ok {
+			return fmt.Sprint(n, two.Problems())
+		}
+		return ""
+	})
+	two.ReportServices(ctx, []source.Outcome{web})
+	end()
+	w.must(t, <-ended)
+	w.wantReported(t, "web", "True AllNodes: 2/2 nodes", "True AllNodes: 2/2 nodes")
+	report, err := w.any.Resource(resources["NodeReport"]).Get(ctx, "web-2.n1", metav1.GetOptions{})
+	w.must(t, err)
+	if owners := report.GetOwnerReferences(); len(owners) != 1 || owners[0].Name != "n1" {
+		t.Errorf("the owners are %v", owners)
+	}
+	w.must(t, w.core.CoreV1().Nodes().Delete(ctx, "n1", metav1.DeleteOptions{}))
+	w.wantReported(t, "web", "Unknown", "Unknown")
+	w.must(t, w.any.Resource(resources["NodeReport"]).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+}
+
 // reporter returns the Source of a node's agent. The Node exists until the test ends.
 func (w *world) reporter(t *testing.T, node string) *sourcekube.Source {
+	t.Helper()
+	return w.dedicated(t, node, "")
+}
+
+// dedicated returns the Source of a dedicated load balancer's agent.
+func (w *world) dedicated(t *testing.T, node, pod string) *sourcekube.Source {
 	t.Helper()
 	ctx := context.Background()
 	if _, err := w.core.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{}); err == nil {
@@ -71,7 +123,7 @@ func (w *world) reporter(t *testing.T, node string) *sourcekube.Source {
 	}
 	kubeconfig, err := w.cluster.KubeconfigFor(agentUser)
 	w.must(t, err)
-	s, err := sourcekube.New(sourcekube.Config{Kubeconfig: kubeconfig, Node: node, Log: slog.Default()})
+	s, err := sourcekube.New(sourcekube.Config{Kubeconfig: kubeconfig, Node: node, Pod: pod, Log: slog.Default()})
 	w.must(t, err)
 	return s
 }

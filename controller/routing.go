@@ -104,9 +104,7 @@ func (t *term) judgeRouting(ctx context.Context, k routingKind, o any) bool {
 		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, ReasonInvalid, strings.ReplaceAll(invalid.Error(), "\n", "; ")
 	}
 	summary, onNodes := judgeNodes(slices.DeleteFunc(slices.Clone(status.Nodes), func(n v1alpha1.NodeState) bool {
-		node, _, _ := strings.Cut(n.Node, "/")
-		_, exists, err := t.nodes.GetStore().GetByKey(node)
-		return err == nil && !exists // its agent could not remove its entry
+		return t.nodeGone(n.Node)
 	}))
 	onNodes.Type, onNodes.ObservedGeneration = k.condition, of.Generation
 	now := v1alpha1.RoutingStatus{Summary: summary, Conditions: with(status.Conditions, accepted, onNodes), Nodes: status.Nodes}

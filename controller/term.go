@@ -47,7 +47,7 @@ type term struct {
 	poolsChanged, used, freed chan struct{}
 	// complaints limits the logging of problems that affect all Services.
 	complaints flowcontrol.RateLimiter
-	// reports are those that nodes have written, sorted by node.
+	// reports are those that load balancers have written, sorted by node and pod.
 	reports atomic.Pointer[[]*v1alpha1.NodeReport]
 
 	mu    sync.Mutex // guards the following

@@ -160,6 +160,7 @@ func (k *Controller) slimService(o any) (any, error) {
 	kept.Spec.Ports = slimPorts(s.Spec.Ports)
 	for _, name := range []string{
 		object.AnnotationAddresses, object.AnnotationAddressPool, object.AnnotationAddressSharingKey, object.AnnotationPortRanges,
+		object.AnnotationDedicated,
 	} {
 		if v, ok := s.Annotations[name]; ok {
 			metav1.SetMetaDataAnnotation(&kept.ObjectMeta, name, v)

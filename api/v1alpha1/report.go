@@ -2,12 +2,14 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// NodeReport says what the load balancer of a node has done with the Services that it
-// serves. Its agent writes it, within ten seconds of a change, and removes it when it stops.
-// From all of them, the controller sets the conditions of Services and Gateways.
+// NodeReport says what a load balancer has done with the Services that it serves. It has the
+// name of the node, and for a dedicated load balancer that of its pod and the node. Its agent
+// writes it, within ten seconds of a change, and removes it when it stops. From all of them,
+// the controller sets the conditions of Services and Gateways.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=fairlead,shortName=flreport
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.node`
 // +kubebuilder:printcolumn:name="Services",type=integer,JSONPath=`.status.services`
 // +kubebuilder:printcolumn:name="Programmed",type=integer,JSONPath=`.status.programmed`
 // +kubebuilder:printcolumn:name="Advertised",type=integer,JSONPath=`.status.advertised`
@@ -23,6 +25,10 @@ type NodeReport struct {
 
 // NodeReportStatus is what a load balancer has done.
 type NodeReportStatus struct {
+	// Node is the name of the node; for a dedicated load balancer, it is "node/pod".
+	// +kubebuilder:validation:MaxLength=507
+	// +optional
+	Node string `json:"node,omitempty"`
 	// Services is the number of Services and Gateways that the load balancer serves.
 	// +optional
 	Services int32 `json:"services"`

@@ -5,9 +5,13 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"sort"
+	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/core/service"
@@ -26,11 +30,30 @@ func FingerprintOf(id service.ID, created time.Time) (f Fingerprint) {
 	return f
 }
 
-// ReportOf returns the status of a NodeReport.
-func ReportOf(all []source.Outcome) v1alpha1.NodeReportStatus {
+// ReportName returns the name of a load balancer's NodeReport. node is the name of the node,
+// or "node/pod".
+func ReportName(node string) string {
+	on, pod, dedicated := strings.Cut(node, "/")
+	if !dedicated {
+		return node
+	}
+	name := pod + "." + on
+	if len(validation.IsDNS1123Subdomain(name)) > 0 { // too long, or the pod's hostname is no name
+		return fmt.Sprintf("%x", sha256.Sum224([]byte(node)))
+	}
+	return name
+}
+
+// ReportAs returns the name of a NodeReport's load balancer: "node" or "node/pod".
+func ReportAs(r *v1alpha1.NodeReport) string {
+	return cmp.Or(r.Status.Node, r.Name) // older agents write no Node
+}
+
+// ReportOf returns the status of the NodeReport of a load balancer.
+func ReportOf(node string, all []source.Outcome) v1alpha1.NodeReportStatus {
 	type outcome struct{ notProgrammed, notAdvertised string }
 	groups := map[outcome][]Fingerprint{}
-	s := v1alpha1.NodeReportStatus{Services: int32(len(all))}
+	s := v1alpha1.NodeReportStatus{Node: node, Services: int32(len(all))}
 	for _, o := range all {
 		of := outcome{o.NotProgrammed, o.NotAdvertised}
 		groups[of] = append(groups[of], FingerprintOf(o.ID, o.Created))

@@ -3,6 +3,7 @@ package crd
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ func TestReport(t *testing.T) {
 		}
 		all = append(all, o)
 	}
-	report := ReportOf(all)
+	report := ReportOf("n1", all)
 	if report.Services != 10_000 || report.Programmed != 9900 || report.Advertised != 9000 || len(report.Outcomes) != 3 {
 		t.Errorf("%d Services, %d programmed, %d advertised, %d outcomes", report.Services, report.Programmed, report.Advertised, len(report.Outcomes))
 	}
@@ -46,7 +47,7 @@ func TestReport(t *testing.T) {
 // TestReportWithStrayBytes: what an agent did not write so is not read beyond its end.
 func TestReportWithStrayBytes(t *testing.T) {
 	o := source.Outcome{ID: service.ID{Namespace: "default", Name: "web"}, Created: time.Unix(0, 0)}
-	report := ReportOf([]source.Outcome{o})
+	report := ReportOf("n1", []source.Outcome{o})
 	report.Outcomes[0].Services = append(report.Outcomes[0].Services, 1, 2)
 	if OutcomeOf(&report, FingerprintOf(o.ID, o.Created)) == nil {
 		t.Error("not found")
@@ -56,3 +57,23 @@ func TestReportWithStrayBytes(t *testing.T) {
 		t.Error("found in a part")
 	}
 }
+
+// TestReportName: reports of dedicated load balancers have names that the API server accepts.
+func TestReportName(t *testing.T) {
+	for node, want := range map[string]string{
+		"n1":                       "n1",
+		"n1.example/web-1":         "web-1.n1.example",
+		"n1/" + "web_1":            "",
+		long(200) + "/" + long(60): "",
+	} {
+		got := ReportName(node)
+		if want == "" && len(got) == 56 && got == ReportName(node) {
+			continue
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", node, got, want)
+		}
+	}
+}
+
+func long(n int) string { return strings.Repeat("a", n) }

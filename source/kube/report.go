@@ -127,21 +127,22 @@ func (s *Source) writeEntries(ctx context.Context, o Reported, entries []v1alpha
 	return err
 }
 
-// ReportServices writes the NodeReport of this node if it has changed. Failures are logged;
+// ReportServices writes the NodeReport of this load balancer if it has changed. Failures are logged;
 // the next call retries.
 func (s *Source) ReportServices(ctx context.Context, all []source.Outcome) {
-	now := crd.ReportOf(all)
+	now := crd.ReportOf(s.reportsAs(), all)
 	r := &s.reporter
 	if r.services != nil && reflect.DeepEqual(*r.services, now) && time.Since(r.servicesAt) < reportAgain {
 		return
 	}
+	name := crd.ReportName(s.reportsAs())
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "NodeReport", "status": now,
-		"metadata": metav1.ObjectMeta{Name: s.config.Node, OwnerReferences: s.nodeOwns()},
+		"metadata": metav1.ObjectMeta{Name: name, OwnerReferences: s.nodeOwns()},
 	})
 	if err == nil {
 		force := true
-		err = s.client.own.Patch(types.ApplyPatchType).Resource("nodereports").Name(s.config.Node).
+		err = s.client.own.Patch(types.ApplyPatchType).Resource("nodereports").Name(name).
 			VersionedParams(&metav1.PatchOptions{FieldManager: component, Force: &force}, metav1.ParameterCodec).Body(body).Do(ctx).Error()
 	}
 	s.reportedServices(ctx, &now, err)
@@ -157,12 +158,12 @@ func (s *Source) nodeOwns() []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: corev1.SchemeGroupVersion.String(), Kind: kindNode, Name: n.Name, UID: n.uid}}
 }
 
-// RemoveServices deletes the NodeReport of this node: its load balancer stops.
+// RemoveServices deletes the NodeReport of this load balancer, which stops.
 func (s *Source) RemoveServices(ctx context.Context) {
 	if s.reporter.services == nil {
 		return
 	}
-	err := s.client.own.Delete().Resource("nodereports").Name(s.config.Node).Do(ctx).Error()
+	err := s.client.own.Delete().Resource("nodereports").Name(crd.ReportName(s.reportsAs())).Do(ctx).Error()
 	s.reportedServices(ctx, nil, err)
 }
 

@@ -186,14 +186,14 @@ func (w *world) start(t *testing.T, host, name string, args ...string) {
 
 func (w *world) log(name string) string { return filepath.Join(w.logs, name+".log") }
 
-// agent starts the agent of a host, with the rights in deploy/.
-func (w *world) agent(t *testing.T, name string) {
+// agent starts the agent of a host, with the rights in deploy/, and with more flags.
+func (w *world) agent(t *testing.T, name string, flags ...string) {
 	t.Helper()
 	kubeconfig, err := w.KubeconfigFor("system:serviceaccount:fairlead:fairlead-agent")
 	must(t, err)
 	role := map[byte]string{'n': "balancer", 's': "dsr"}[name[0]]
-	w.start(t, name, name, "agent", "--kubernetes", "--kubeconfig", kubeconfig, "--node", name, "--role", role,
-		"--bpffs", filepath.Join("/sys/fs/bpf", name), "--socket", socket(name))
+	w.start(t, name, name, append([]string{"agent", "--kubernetes", "--kubeconfig", kubeconfig, "--node", name, "--role", role,
+		"--bpffs", filepath.Join("/sys/fs/bpf", name), "--socket", socket(name)}, flags...)...)
 }
 
 func socket(name string) string { return filepath.Join(sandbox.WorkDir, name+".sock") }
@@ -252,13 +252,13 @@ func (w *world) close(t *testing.T) {
 	}
 }
 
-// service creates a Service of type LoadBalancer.
-func (w *world) service(t *testing.T, name string) {
+// service creates a Service of type LoadBalancer, with more annotations: "name: value".
+func (w *world) service(t *testing.T, name string, annotations ...string) {
 	t.Helper()
 	must(t, w.Apply(t.Context(), `
 apiVersion: v1
 kind: Service
-metadata: {name: `+name+`, annotations: {fairlead.io/health-check-interval: 200ms, fairlead.io/health-check-timeout: 200ms}}
+metadata: {name: `+name+`, annotations: {`+strings.Join(append(annotations, "fairlead.io/health-check-interval: 200ms", "fairlead.io/health-check-timeout: 200ms"), ", ")+`}}
 spec: {type: LoadBalancer, ports: [{name: http, port: 80, targetPort: `+fmt.Sprint(serverPort)+`}]}
 `))
 }

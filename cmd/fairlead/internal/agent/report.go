@@ -24,9 +24,7 @@ func (a *agent) report(ctx context.Context) {
 			peers := a.peers()
 			a.cluster.Report(ctx, reports(peers, v.Plan, v.Announced))
 			a.cluster.ReportSessions(ctx, peers)
-			if a.config.Only == "" { // several dedicated ones may be on one node
-				a.cluster.ReportServices(ctx, a.statusSource().Outcomes())
-			}
+			a.cluster.ReportServices(ctx, a.statusSource().Outcomes())
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
