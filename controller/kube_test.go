@@ -98,7 +98,7 @@ func TestController(t *testing.T) {
 		{"ages", agesOf}, {"ages of many", agesOfMany}, {"two controllers", twoControllers}, {"a leader that is late", lateLeader},
 		{"a leader that dies between", diesBetween}, {"writes that fail", failingWrites}, {"wrong clocks", wrongClocks},
 		{"admission", admission}, {"metrics", exported}, {"routing", routing}, {"reports", reported},
-		{"reports of dedicated load balancers", reportedByDedicated},
+		{"reports of dedicated load balancers", reportedByDedicated}, {"reports of agents that are killed", silentAgents},
 		{"the API server away", serverAway},
 	} {
 		t.Run(story.name, func(t *testing.T) {

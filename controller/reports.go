@@ -6,7 +6,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -98,7 +97,7 @@ func (t *term) followReports(ctx context.Context) {
 	}
 }
 
-// listenReports subscribes to reports, Nodes and Services.
+// listenReports subscribes to reports, Services and the loss of load balancers.
 func (t *term) listenReports(r *reports, queue serviceQueue) {
 	look := func(o any) {
 		if t.isOursAny(o) {
@@ -107,7 +106,7 @@ func (t *term) listenReports(r *reports, queue serviceQueue) {
 	}
 	// AddEventHandler fails only if the informer has stopped.
 	_, _ = t.services.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: look, UpdateFunc: func(_, o any) { look(o) }})
-	_, _ = t.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { wake.Up(r.changed) }})
+	t.onLoss(func() { wake.Up(r.changed) })
 	_, _ = r.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { wake.Up(r.changed) }, UpdateFunc: func(any, any) { wake.Up(r.changed) },
 		DeleteFunc: func(o any) {
@@ -116,7 +115,7 @@ func (t *term) listenReports(r *reports, queue serviceQueue) {
 				wake.Up(r.changed)
 				return
 			}
-			if strings.Contains(crd.ReportAs(report), "/") { // its pod ends, and another one has another name
+			if isDedicated(crd.ReportAs(report)) { // its pod ends, and another one has another name
 				wake.Up(r.changed)
 				return
 			}
@@ -129,7 +128,7 @@ func (t *term) listenReports(r *reports, queue serviceQueue) {
 	})
 }
 
-// gatherReports determines the reports in use: those of Nodes that exist.
+// gatherReports determines the reports in use: those of load balancers that exist.
 func (t *term) gatherReports(r *reports) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,19 +144,11 @@ func (t *term) gatherReports(r *reports) {
 		all[report.Name] = report
 		delete(r.stopped, report.Name)
 	}
-	maps.DeleteFunc(all, func(_ string, r *v1alpha1.NodeReport) bool { return t.nodeGone(crd.ReportAs(r)) })
+	maps.DeleteFunc(all, func(_ string, r *v1alpha1.NodeReport) bool { return t.isGone(crd.ReportAs(r)) })
 	current := slices.SortedFunc(maps.Values(all), func(a, b *v1alpha1.NodeReport) int {
 		return cmp.Compare(crd.ReportAs(a), crd.ReportAs(b))
 	})
 	t.reports.Store(&current)
-}
-
-// nodeGone reports whether the node of a load balancer, "node" or "node/pod", is deleted: its
-// agent could not remove what it has written.
-func (t *term) nodeGone(balancer string) bool {
-	node, _, _ := strings.Cut(balancer, "/")
-	_, exists, err := t.nodes.GetStore().GetByKey(node)
-	return err == nil && !exists
 }
 
 // judgeReported writes those conditions of a Service that depend on reports if they have
@@ -196,11 +187,11 @@ func (t *term) reported(id service.ID, of *metav1.ObjectMeta, irrelevant func(re
 		for _, report := range *all {
 			as := crd.ReportAs(report)
 			o := crd.OutcomeOf(&report.Status, f)
-			if o == nil || own && !strings.Contains(as, "/") {
+			if o == nil || own && !isDedicated(as) {
 				continue
 			}
-			has = append(has, v1alpha1.NodeState{Node: as, Ready: o.NotProgrammed == "" || irrelevant(o.NotProgrammed), Message: o.NotProgrammed})
-			node := v1alpha1.NodeState{Node: as, Ready: o.NotAdvertised == "", Message: o.NotAdvertised}
+			has = append(has, t.heard(v1alpha1.NodeState{Node: as, Ready: o.NotProgrammed == "" || irrelevant(o.NotProgrammed), Message: o.NotProgrammed}))
+			node := t.heard(v1alpha1.NodeState{Node: as, Ready: o.NotAdvertised == "", Message: o.NotAdvertised})
 			if slices.Contains(silentReasons, o.NotAdvertised) {
 				silent = append(silent, node)
 			} else {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/core/service"
@@ -106,6 +107,59 @@ func reportedByDedicated(t *testing.T, w *world) {
 	w.must(t, w.core.CoreV1().Nodes().Delete(ctx, "n1", metav1.DeleteOptions{}))
 	w.wantReported(t, "web", "Unknown", "Unknown")
 	w.must(t, w.any.Resource(resources["NodeReport"]).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+}
+
+// silentAgents kills agents: what they have reported counts as unknown until they return.
+func silentAgents(t *testing.T, w *world) {
+	_, stop := w.control(t)
+	defer func() { stop() }()
+	w.pool(t, "p", "{addresses: [10.1.1.0/24]}")
+	w.must(t, w.apply("apiVersion: fairlead.io/v1alpha1\nkind: BGPPeer\nmetadata: {name: tor}\nspec: {peerAddress: 10.0.0.110}\n"))
+	w.serve(t, "web")
+	web := w.outcome(t, "web")
+	work := func(node, pod string) {
+		s := w.dedicated(t, node, pod)
+		s.Report(context.Background(), map[sourcekube.Reported]sourcekube.Report{{Kind: "BGPPeer", Name: "tor"}: {Ready: true, Message: "established"}})
+		s.ReportServices(context.Background(), []source.Outcome{web})
+		s.Renew(context.Background())
+	}
+	work("n1", "")
+	work("n2", "")
+	work("n2", "web-1")
+	w.wantReported(t, "web", "True AllNodes: 3/3 nodes", "True AllNodes: 3/3 nodes")
+	w.wantRouting(t, "BGPPeer", "tor", "3/3 Accepted=True Accepted: ; Established=True AllNodes: 3/3 nodes; ")
+	const lost = "2/3 nodes; n2: has not reported since 20"
+	w.kill(t, "n2")
+	w.wantReported(t, "web", "False SomeNodes: "+lost, "False SomeNodes: "+lost)
+	w.wantRouting(t, "BGPPeer", "tor", "2/3 Accepted=True Accepted: ; Established=False SomeNodes: "+lost)
+	work("n2", "")
+	w.wantReported(t, "web", "True AllNodes: 3/3 nodes", "True AllNodes: 3/3 nodes")
+	w.wantRouting(t, "BGPPeer", "tor", "3/3 ")
+	w.kill(t, "web-1.n2")
+	w.wantReported(t, "web", "False SomeNodes: 2/3 nodes; n2/web-1: has", "False SomeNodes: 2/3 nodes; n2/web-1: has")
+	w.wantReported(t, "web", "True AllNodes: 2/2 nodes", "True AllNodes: 2/2 nodes") // the pod is gone for good
+	w.wantRouting(t, "BGPPeer", "tor", "2/2 ")
+
+	w.kill(t, "n2")
+	version := w.wantReported(t, "web", "False SomeNodes: 1/2 nodes; n2: has", "False SomeNodes: 1/2 nodes; n2: has")
+	work("n1", "")
+	stop()
+	_, stop = w.control(t)
+	time.Sleep(5 * time.Second)
+	if now := w.wantReported(t, "web", "False", "False"); now != version {
+		t.Error("another leader does not know at once that an agent is dead")
+	}
+	w.must(t, w.any.Resource(resources["BGPPeer"]).Delete(context.Background(), "tor", metav1.DeleteOptions{}))
+	for _, kind := range []string{"NodeReport", "NodeHeartbeat"} {
+		w.must(t, w.any.Resource(resources[kind]).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	}
+}
+
+// kill makes the last heartbeat of an agent, by its name, valid for only a second.
+func (w *world) kill(t *testing.T, name string) {
+	t.Helper()
+	_, err := w.any.Resource(resources["NodeHeartbeat"]).Patch(context.Background(), name, types.MergePatchType, []byte(`{"status":{"durationSeconds":1}}`), metav1.PatchOptions{})
+	w.must(t, err)
 }
 
 // reporter returns the Source of a node's agent. The Node exists until the test ends.

@@ -36,9 +36,10 @@ const agentUser = "system:serviceaccount:fairlead:fairlead-agent"
 
 // exempt are permissions whose use a test cannot see, with reasons.
 var exempt = map[string]string{
-	controllerUser + ": patch events.k8s.io/events": "of an Event that recurs within minutes",
-	agentUser + ": create fairlead.io/nodereports":  "needed for the patch that creates one",
-	agentUser + ": create fairlead.io/bgpsessions":  "needed for the patch that creates one",
+	controllerUser + ": patch events.k8s.io/events":   "of an Event that recurs within minutes",
+	agentUser + ": create fairlead.io/nodereports":    "needed for the patch that creates one",
+	agentUser + ": create fairlead.io/nodeheartbeats": "needed for the patch that creates one",
+	agentUser + ": create fairlead.io/bgpsessions":    "needed for the patch that creates one",
 }
 
 // TestRightsAreThoseThatAreUsed runs an agent and the controller with the permissions of
@@ -199,6 +200,7 @@ func (w *world) agent(t *testing.T, audit string) {
 	s.ReportSessions(ctx, []advertise.Peer{{Name: "router1", Address: "10.0.0.110", State: "connect", Since: time.Now()}})
 	s.ReportSessions(ctx, nil)
 	s.ReportServices(ctx, nil)
+	s.Renew(ctx)
 	s.RemoveServices(ctx)
 	<-read
 	eventually(t, "Pods are followed", func() string {

@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -74,14 +73,11 @@ func (t *term) keepRoutingKind(ctx context.Context, k routingKind) {
 		}
 	}
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: look, UpdateFunc: func(_, o any) { look(o) }})
-	nodes, err := t.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) {
+	t.onLoss(func() {
 		for _, o := range informer.GetStore().List() {
 			look(o)
 		}
-	}})
-	if err == nil {
-		defer func() { _ = t.nodes.RemoveEventHandler(nodes) }()
-	}
+	})
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { informer.RunWithContext(ctx) })
@@ -103,9 +99,13 @@ func (t *term) judgeRouting(ctx context.Context, k routingKind, o any) bool {
 	if invalid != nil {
 		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, ReasonInvalid, strings.ReplaceAll(invalid.Error(), "\n", "; ")
 	}
-	summary, onNodes := judgeNodes(slices.DeleteFunc(slices.Clone(status.Nodes), func(n v1alpha1.NodeState) bool {
-		return t.nodeGone(n.Node)
-	}))
+	var nodes []v1alpha1.NodeState
+	for _, n := range status.Nodes {
+		if !t.isGone(n.Node) {
+			nodes = append(nodes, t.heard(n))
+		}
+	}
+	summary, onNodes := judgeNodes(nodes)
 	onNodes.Type, onNodes.ObservedGeneration = k.condition, of.Generation
 	now := v1alpha1.RoutingStatus{Summary: summary, Conditions: with(status.Conditions, accepted, onNodes), Nodes: status.Nodes}
 	return t.writeStatus(ctx, k.client, k.resource, of, *status, now, map[string]any{"summary": now.Summary, "conditions": now.Conditions})

@@ -49,6 +49,8 @@ type term struct {
 	complaints flowcontrol.RateLimiter
 	// reports are those that load balancers have written, sorted by node and pod.
 	reports atomic.Pointer[[]*v1alpha1.NodeReport]
+	// silent are the load balancers that do not report any more, once that is known.
+	silent atomic.Pointer[map[string]silence]
 
 	mu    sync.Mutex // guards the following
 	alloc *addresspool.Allocator
@@ -65,6 +67,8 @@ type term struct {
 	// too; lookAt, once set, is called when one is added or removed.
 	behind map[service.ID]bool
 	lookAt func(service.ID)
+	// looks are called when load balancers are lost or return.
+	looks []func()
 }
 
 // lead does the work of a leader until the context ends.
@@ -102,6 +106,7 @@ func (k *Controller) lead(ctx context.Context, leading func() error) {
 	running.Go(func() { t.keepAges(ctx) })
 	running.Go(func() { t.keepRouting(ctx) })
 	running.Go(func() { t.followReports(ctx) })
+	running.Go(func() { t.followHeartbeats(ctx) })
 	if t.Cloud != nil {
 		running.Go(func() { t.carry(ctx) })
 	}
@@ -187,7 +192,10 @@ func (t *term) listen() {
 				wake.Up(t.poolsChanged)
 			}
 		},
-		DeleteFunc: func(any) { wake.Up(t.poolsChanged) },
+		DeleteFunc: func(any) {
+			wake.Up(t.poolsChanged)
+			t.lost()
+		},
 	})
 	_, _ = t.namespaces.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(o any, initial bool) {

@@ -101,6 +101,7 @@ var resources = map[string]schema.GroupVersionResource{
 	"ReferenceGrant":                   {Group: "gateway.networking.k8s.io", Resource: "referencegrants"},
 	"Advertisement":                    {Group: "fairlead.io", Version: "v1alpha1", Resource: "advertisements"},
 	"NodeReport":                       {Group: "fairlead.io", Version: "v1alpha1", Resource: "nodereports"},
+	"NodeHeartbeat":                    {Group: "fairlead.io", Version: "v1alpha1", Resource: "nodeheartbeats"},
 	"BGPSession":                       {Group: "fairlead.io", Version: "v1alpha1", Resource: "bgpsessions"},
 }
 
@@ -165,7 +166,7 @@ func (w *world) install(t *testing.T) {
 	t.Helper()
 	w.deploy(t, "crds/*.yaml")
 	eventually(t, "the resources are served", func() string {
-		for _, kind := range []string{"AddressPool", "BGPPeer", "Advertisement", "NodeReport", "BGPSession"} {
+		for _, kind := range []string{"AddressPool", "BGPPeer", "Advertisement", "NodeReport", "NodeHeartbeat", "BGPSession"} {
 			if _, err := w.any.Resource(resources[kind]).List(context.Background(), metav1.ListOptions{}); err != nil {
 				return err.Error()
 			}

@@ -37,8 +37,9 @@ var objects = map[string]string{
 	"deployments": "/apis/apps/v1/namespaces/NS/deployments", "services": "/api/v1/services", "endpointslices": "/apis/discovery.k8s.io/v1/endpointslices",
 	"advertisements": "/apis/fairlead.io/v1alpha1/advertisements", "addresspools": "/apis/fairlead.io/v1alpha1/addresspools", "bgppeers": "/apis/fairlead.io/v1alpha1/bgppeers",
 	"quarantines": "/apis/fairlead.io/v1alpha1/quarantines", "nodereports": "/apis/fairlead.io/v1alpha1/nodereports",
-	"bgpsessions": "/apis/fairlead.io/v1alpha1/namespaces/NS/bgpsessions",
-	"gateways": "/apis/gateway.networking.k8s.io/v1/gateways",
+	"bgpsessions":    "/apis/fairlead.io/v1alpha1/namespaces/NS/bgpsessions",
+	"nodeheartbeats": "/apis/fairlead.io/v1alpha1/nodeheartbeats",
+	"gateways":       "/apis/gateway.networking.k8s.io/v1/gateways",
 }
 
 // mostObjects limits a list, mostLog a log in bytes, atOnce the requests at the same time.

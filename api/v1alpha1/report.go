@@ -69,3 +69,42 @@ type NodeReportList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []NodeReport `json:"items"`
 }
+
+// NodeHeartbeat says that a load balancer still reports: its NodeReport, and its entries in
+// BGPPeers and Advertisements. It has the name of the NodeReport. Its agent renews it once a
+// minute, and removes it when it stops.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,categories=fairlead,shortName=flheartbeat
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.node`
+// +kubebuilder:printcolumn:name="Renewed",type=date,JSONPath=`.status.renewTime`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type NodeHeartbeat struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Status is the last renewal.
+	// +optional
+	Status NodeHeartbeatStatus `json:"status,omitzero"`
+}
+
+// NodeHeartbeatStatus is the last renewal.
+type NodeHeartbeatStatus struct {
+	// Node is the name of the node; for a dedicated load balancer, it is "node/pod".
+	// +kubebuilder:validation:MaxLength=507
+	Node string `json:"node"`
+	// RenewTime is the time of the last renewal, by the clock of the node.
+	RenewTime metav1.Time `json:"renewTime"`
+	// DurationSeconds is how long the load balancer counts as reporting after a renewal.
+	// +kubebuilder:validation:Minimum=1
+	DurationSeconds int32 `json:"durationSeconds"`
+}
+
+// NodeHeartbeatList is a list of NodeHeartbeats.
+//
+// +kubebuilder:object:root=true
+type NodeHeartbeatList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []NodeHeartbeat `json:"items"`
+}

@@ -1,7 +1,7 @@
 // Package v1alpha1 contains the types of Fairlead's custom resources, in the API group
 // fairlead.io/v1alpha1: AddressPool, BGPPeer, Advertisement, Quarantine, NodeReport,
-// BGPSession, VirtualNetwork and NetworkLease. The manifests in deploy/crds are generated
-// from them. The resources are interpreted in source/crd and vdn/kube.
+// NodeHeartbeat, BGPSession, VirtualNetwork and NetworkLease. The manifests in deploy/crds are
+// generated from them. The resources are interpreted in source/crd and vdn/kube.
 //
 // +kubebuilder:object:generate=true
 // +groupName=fairlead.io
@@ -21,7 +21,8 @@ var GroupVersion = schema.GroupVersion{Group: "fairlead.io", Version: "v1alpha1"
 // AddToScheme registers the types with a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &AddressPool{}, &AddressPoolList{}, &BGPPeer{}, &BGPPeerList{}, &Advertisement{}, &AdvertisementList{},
-		&Quarantine{}, &QuarantineList{}, &NodeReport{}, &NodeReportList{}, &BGPSession{}, &BGPSessionList{},
+		&Quarantine{}, &QuarantineList{}, &NodeReport{}, &NodeReportList{}, &NodeHeartbeat{}, &NodeHeartbeatList{},
+		&BGPSession{}, &BGPSessionList{},
 		&VirtualNetwork{}, &VirtualNetworkList{}, &NetworkLease{}, &NetworkLeaseList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

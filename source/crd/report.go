@@ -90,3 +90,17 @@ func OutcomeOf(s *v1alpha1.NodeReportStatus, f Fingerprint) *v1alpha1.Outcome {
 	}
 	return nil
 }
+
+// Renewed returns when a heartbeat was last renewed: by the clock of the API server, because
+// those of nodes may be wrong.
+func Renewed(h *v1alpha1.NodeHeartbeat) (last time.Time) {
+	for _, m := range h.ManagedFields {
+		if m.Time != nil && m.Time.After(last) {
+			last = m.Time.Time
+		}
+	}
+	if last.IsZero() {
+		return h.Status.RenewTime.Time
+	}
+	return last
+}

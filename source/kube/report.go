@@ -41,12 +41,22 @@ type reporter struct {
 	servicesAt     time.Time
 	servicesFailed string // last logged
 
+	renewed       time.Time // when the NodeHeartbeat was, if it was
+	renewalFailed string    // last logged
+
 	sessions sessions
 }
 
 // reportAgain is when a NodeReport is written although nothing has changed, in case that
 // somebody deleted it. That costs the API server no write.
 const reportAgain = 10 * time.Minute
+
+// A NodeHeartbeat is renewed every renewEvery, and valid for heartbeatDuration: a load
+// balancer whose renewals fail twice still counts as reporting.
+const (
+	renewEvery        = time.Minute
+	heartbeatDuration = 150 * time.Second
+)
 
 // Report makes the entries of this node those that are given. Entries that have not changed
 // are not written. Failures are logged; the next call retries.
@@ -80,10 +90,15 @@ func (s *Source) Report(ctx context.Context, now map[Reported]Report) {
 			delete(r.written, o)
 		}
 	}
-	if failed != "" && failed != r.failed && ctx.Err() == nil {
-		s.config.Log.Warn("failed to report to the API server, will retry", "error", failed)
+	s.complain(ctx, &r.failed, failed, "failed to report to the API server, will retry")
+}
+
+// complain logs an error that differs from the last one.
+func (s *Source) complain(ctx context.Context, last *string, failed, message string) {
+	if failed != "" && failed != *last && ctx.Err() == nil {
+		s.config.Log.Warn(message, "error", failed)
 	}
-	r.failed = failed
+	*last = failed
 }
 
 // reportable returns the objects that have a status with nodes.
@@ -135,17 +150,43 @@ func (s *Source) ReportServices(ctx context.Context, all []source.Outcome) {
 	if r.services != nil && reflect.DeepEqual(*r.services, now) && time.Since(r.servicesAt) < reportAgain {
 		return
 	}
-	name := crd.ReportName(s.reportsAs())
-	body, err := json.Marshal(map[string]any{
-		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "NodeReport", "status": now,
-		"metadata": metav1.ObjectMeta{Name: name, OwnerReferences: s.nodeOwns()},
+	err := s.applyOwn(ctx, "NodeReport", now)
+	if err == nil {
+		r.services, r.servicesAt = &now, time.Now()
+	}
+	s.complain(ctx, &r.servicesFailed, failure(err), "failed to report the state of Services to the API server, will retry")
+}
+
+// Renew renews the NodeHeartbeat of this load balancer once a minute, as long as all reports
+// succeed. Failures are logged; the next call retries.
+func (s *Source) Renew(ctx context.Context) {
+	r := &s.reporter
+	if r.failed != "" || r.servicesFailed != "" || time.Since(r.renewed) < renewEvery {
+		return
+	}
+	now := time.Now()
+	err := s.applyOwn(ctx, "NodeHeartbeat", v1alpha1.NodeHeartbeatStatus{
+		Node: s.reportsAs(), RenewTime: metav1.NewTime(now), DurationSeconds: int32(heartbeatDuration.Seconds()),
 	})
 	if err == nil {
-		force := true
-		err = s.client.own.Patch(types.ApplyPatchType).Resource("nodereports").Name(name).
-			VersionedParams(&metav1.PatchOptions{FieldManager: component, Force: &force}, metav1.ParameterCodec).Body(body).Do(ctx).Error()
+		r.renewed = now
 	}
-	s.reportedServices(ctx, &now, err)
+	s.complain(ctx, &r.renewalFailed, failure(err), "failed to renew the heartbeat, will retry")
+}
+
+// reportResources are the resources of the reports of a load balancer, by kind.
+var reportResources = map[string]string{"NodeReport": "nodereports", "NodeHeartbeat": "nodeheartbeats"}
+
+// applyOwn writes a report of this load balancer.
+func (s *Source) applyOwn(ctx context.Context, kind string, status any) error {
+	name, force := crd.ReportName(s.reportsAs()), true
+	metadata := metav1.ObjectMeta{Name: name, OwnerReferences: s.nodeOwns()}
+	body, err := json.Marshal(map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": kind, "metadata": metadata, "status": status})
+	if err != nil {
+		return err
+	}
+	return s.client.own.Patch(types.ApplyPatchType).Resource(reportResources[kind]).Name(name).
+		VersionedParams(&metav1.PatchOptions{FieldManager: component, Force: &force}, metav1.ParameterCodec).Body(body).Do(ctx).Error()
 }
 
 // nodeOwns returns the reference to this node in what the cluster deletes with it, or none if
@@ -158,26 +199,30 @@ func (s *Source) nodeOwns() []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: corev1.SchemeGroupVersion.String(), Kind: kindNode, Name: n.Name, UID: n.uid}}
 }
 
-// RemoveServices deletes the NodeReport of this load balancer, which stops.
+// RemoveServices deletes the NodeReport and the NodeHeartbeat of this load balancer, which
+// stops.
 func (s *Source) RemoveServices(ctx context.Context) {
-	if s.reporter.services == nil {
-		return
+	r := &s.reporter
+	if r.services != nil {
+		err := s.removeOwn(ctx, "NodeReport")
+		r.services = nil
+		s.complain(ctx, &r.servicesFailed, failure(err), "failed to remove the report of Services from the API server")
 	}
-	err := s.client.own.Delete().Resource("nodereports").Name(crd.ReportName(s.reportsAs())).Do(ctx).Error()
-	s.reportedServices(ctx, nil, err)
+	if !r.renewed.IsZero() {
+		err := s.removeOwn(ctx, "NodeHeartbeat")
+		r.renewed = time.Time{}
+		s.complain(ctx, &r.renewalFailed, failure(err), "failed to remove the heartbeat")
+	}
 }
 
-func (s *Source) reportedServices(ctx context.Context, now *v1alpha1.NodeReportStatus, err error) {
-	r, failed := &s.reporter, ""
-	switch {
-	case err == nil:
-		r.services, r.servicesAt = now, time.Now()
-	case apierrors.IsNotFound(err): // the resource, or the report
-	default:
-		failed = err.Error()
+func (s *Source) removeOwn(ctx context.Context, kind string) error {
+	return s.client.own.Delete().Resource(reportResources[kind]).Name(crd.ReportName(s.reportsAs())).Do(ctx).Error()
+}
+
+// failure returns the text of an error, unless the resource or the object does not exist.
+func failure(err error) string {
+	if err == nil || apierrors.IsNotFound(err) {
+		return ""
 	}
-	if failed != "" && failed != r.servicesFailed && ctx.Err() == nil {
-		s.config.Log.Warn("failed to report the state of Services to the API server, will retry", "error", failed)
-	}
-	r.servicesFailed = failed
+	return err.Error()
 }

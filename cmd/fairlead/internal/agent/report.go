@@ -25,6 +25,7 @@ func (a *agent) report(ctx context.Context) {
 			a.cluster.Report(ctx, reports(peers, v.Plan, v.Announced))
 			a.cluster.ReportSessions(ctx, peers)
 			a.cluster.ReportServices(ctx, a.statusSource().Outcomes())
+			a.cluster.Renew(ctx)
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)

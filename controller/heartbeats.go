@@ -1,0 +1,130 @@
+package controller
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/internal/sleep"
+	"github.com/fairlead/fairlead/source/crd"
+)
+
+// forgetAfter is when a dedicated load balancer that is silent counts no more, as a multiple
+// of the duration of its heartbeat: its pod does not return under this name. A node does.
+const forgetAfter = 4
+
+// silence is the state of a load balancer whose heartbeat is not renewed.
+type silence struct {
+	since     time.Time
+	forgotten bool
+}
+
+// beats are the known heartbeats, by the name of their load balancer.
+type beats map[string]beat
+
+// beat is a heartbeat. at is when it was renewed, by the local monotonic clock: neither the
+// clocks of nodes nor that of the API server need be right.
+type beat struct{ said, at time.Time }
+
+// silent updates the heartbeats, and returns the load balancers that are silent.
+func (b beats) silent(all []*v1alpha1.NodeHeartbeat, now time.Time) map[string]silence {
+	var newest time.Time
+	for _, h := range all {
+		if said := crd.Renewed(h); said.After(newest) {
+			newest = said
+		}
+	}
+	silent, known := map[string]silence{}, map[string]bool{}
+	for _, h := range all {
+		name, said := h.Status.Node, crd.Renewed(h)
+		known[name] = true
+		was, ok := b[name]
+		switch {
+		case !ok: // the age of what is found at first depends on the others
+			was = beat{said, now.Add(-newest.Sub(said))}
+		case !was.said.Equal(said):
+			was = beat{said, now}
+		}
+		b[name] = was
+		age, valid := now.Sub(was.at), time.Duration(h.Status.DurationSeconds)*time.Second
+		if age > valid {
+			silent[name] = silence{said, isDedicated(name) && age > forgetAfter*valid}
+		}
+	}
+	maps.DeleteFunc(b, func(name string, _ beat) bool { return !known[name] })
+	return silent
+}
+
+// isDedicated reports whether a load balancer, "node" or "node/pod", is dedicated to a Service.
+func isDedicated(balancer string) bool { return strings.Contains(balancer, "/") }
+
+// followHeartbeats determines which load balancers are silent until ctx ends.
+func (t *term) followHeartbeats(ctx context.Context) {
+	d := kind{"nodeheartbeats", t.api[v1alpha1.GroupVersion], &v1alpha1.NodeHeartbeat{}, func() runtime.Object { return &v1alpha1.NodeHeartbeatList{} }, nil, nil}
+	if !t.await(ctx, d) {
+		return
+	}
+	informer, known := t.informer(d), beats{}
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { informer.RunWithContext(ctx) })
+	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		return
+	}
+	for {
+		now := known.silent(listed[v1alpha1.NodeHeartbeat](informer), time.Now())
+		if was := t.silent.Swap(&now); was == nil && len(now) > 0 || was != nil && !maps.Equal(*was, now) {
+			t.lost()
+		}
+		if !sleep.For(ctx, t.StatusInterval) {
+			return
+		}
+	}
+}
+
+// onLoss has a function called when a Node is deleted, or a load balancer becomes silent or
+// returns.
+func (t *term) onLoss(look func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.looks = append(t.looks, look)
+}
+
+func (t *term) lost() {
+	t.mu.Lock()
+	looks := slices.Clone(t.looks)
+	t.mu.Unlock()
+	for _, look := range looks {
+		look()
+	}
+}
+
+// isGone reports whether a load balancer does not exist any more, although its agent could not
+// remove what it has written.
+func (t *term) isGone(balancer string) bool {
+	node, _, _ := strings.Cut(balancer, "/")
+	_, exists, err := t.nodes.GetStore().GetByKey(node)
+	return err == nil && !exists || t.silence(balancer).forgotten
+}
+
+func (t *term) silence(balancer string) silence {
+	if silent := t.silent.Load(); silent != nil {
+		return (*silent)[balancer]
+	}
+	return silence{}
+}
+
+// heard returns what a load balancer has reported, unless it is silent.
+func (t *term) heard(n v1alpha1.NodeState) v1alpha1.NodeState {
+	if since := t.silence(n.Node).since; !since.IsZero() {
+		n.Ready, n.Message = false, "has not reported since "+since.UTC().Format(time.RFC3339)
+	}
+	return n
+}
