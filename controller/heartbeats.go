@@ -121,9 +121,9 @@ func (t *term) silence(balancer string) silence {
 	return silence{}
 }
 
-// heard returns what a load balancer has reported, unless it is silent.
-func (t *term) heard(n v1alpha1.NodeState) v1alpha1.NodeState {
-	if since := t.silence(n.Node).since; !since.IsZero() {
+// heard returns what a load balancer has reported, unless it has been silent since a time.
+func heard(n v1alpha1.NodeState, since time.Time) v1alpha1.NodeState {
+	if !since.IsZero() {
 		n.Ready, n.Message = false, "has not reported since "+since.UTC().Format(time.RFC3339)
 	}
 	return n

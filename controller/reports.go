@@ -3,7 +3,6 @@ package controller
 import (
 	"cmp"
 	"context"
-	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -82,18 +81,35 @@ func (t *term) followReports(ctx context.Context) {
 	running.Go(func() {
 		t.drainQueue(ctx, "conditions", queue, func(ctx context.Context, id service.ID) bool { return t.judgeReported(ctx, queue, limit, id) })
 	})
+	t.gatherReports(r)
+	for _, s := range t.ours(t.services.GetStore().List()) {
+		queue.Add(idOf(s))
+	}
+	t.notifyGateways()
 	for {
-		t.gatherReports(r)
-		for _, s := range t.ours(t.services.GetStore().List()) {
-			queue.Add(idOf(s))
-		}
-		t.notifyGateways()
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.changed:
 			sleep.For(ctx, t.StatusInterval)
+			t.queueReported(queue, t.gatherReports(r))
 		}
+	}
+}
+
+// queueReported queues Services whose outcomes have changed. Gateways are few: all of them are
+// judged again if the outcome of one has changed.
+func (t *term) queueReported(queue serviceQueue, changed map[crd.Fingerprint]bool) {
+	others := false
+	for f := range changed {
+		services, _ := t.services.GetIndexer().ByIndex(byFingerprint, string(f[:]))
+		for _, o := range services {
+			queue.Add(idOf(o.(*corev1.Service)))
+		}
+		others = others || len(services) == 0
+	}
+	if others {
+		t.notifyGateways()
 	}
 }
 
@@ -128,8 +144,47 @@ func (t *term) listenReports(r *reports, queue serviceQueue) {
 	})
 }
 
-// gatherReports determines the reports in use: those of load balancers that exist.
-func (t *term) gatherReports(r *reports) {
+// usedReport is a NodeReport in use. by is its load balancer, since when that is silent, if it is.
+type usedReport struct {
+	*v1alpha1.NodeReport
+	by    string
+	since time.Time
+}
+
+// gatherReports determines the reports in use, those of load balancers that exist, and returns
+// the Services whose outcomes have changed.
+func (t *term) gatherReports(r *reports) (changed map[crd.Fingerprint]bool) {
+	now := t.reportsInUse(r)
+	was := map[string]usedReport{}
+	if all := t.reports.Load(); all != nil {
+		for _, one := range *all {
+			was[one.Name] = one
+		}
+	}
+	changed = map[crd.Fingerprint]bool{}
+	differ := func(a, b *v1alpha1.NodeReportStatus) { crd.Differ(a, b, func(f crd.Fingerprint) { changed[f] = true }) }
+	for _, one := range now {
+		before, ok := was[one.Name]
+		delete(was, one.Name)
+		switch {
+		case ok && before == one:
+		case ok && before.by == one.by && before.since.Equal(one.since):
+			differ(&before.Status, &one.Status)
+		default:
+			if ok {
+				differ(&before.Status, nil)
+			}
+			differ(nil, &one.Status)
+		}
+	}
+	for _, gone := range was {
+		differ(&gone.Status, nil)
+	}
+	t.reports.Store(&now)
+	return changed
+}
+
+func (t *term) reportsInUse(r *reports) (current []usedReport) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := map[string]*v1alpha1.NodeReport{}
@@ -139,16 +194,17 @@ func (t *term) gatherReports(r *reports) {
 			delete(all, name)
 		}
 	}
-	for _, o := range r.informer.GetStore().List() {
-		report := o.(*v1alpha1.NodeReport)
-		all[report.Name] = report
-		delete(r.stopped, report.Name)
+	for _, one := range listed[v1alpha1.NodeReport](r.informer) {
+		all[one.Name] = one
+		delete(r.stopped, one.Name)
 	}
-	maps.DeleteFunc(all, func(_ string, r *v1alpha1.NodeReport) bool { return t.isGone(crd.ReportAs(r)) })
-	current := slices.SortedFunc(maps.Values(all), func(a, b *v1alpha1.NodeReport) int {
-		return cmp.Compare(crd.ReportAs(a), crd.ReportAs(b))
-	})
-	t.reports.Store(&current)
+	for _, one := range all {
+		if by := crd.ReportAs(one); !t.isGone(by) {
+			current = append(current, usedReport{one, by, t.silence(by).since})
+		}
+	}
+	slices.SortFunc(current, func(a, b usedReport) int { return cmp.Compare(a.by, b.by) })
+	return current
 }
 
 // judgeReported writes those conditions of a Service that depend on reports if they have
@@ -185,13 +241,12 @@ func (t *term) reported(id service.ID, of *metav1.ObjectMeta, irrelevant func(re
 		f := crd.FingerprintOf(id, of.CreationTimestamp.Time)
 		own := of.Annotations[object.AnnotationDedicated] == "true"
 		for _, report := range *all {
-			as := crd.ReportAs(report)
 			o := crd.OutcomeOf(&report.Status, f)
-			if o == nil || own && !isDedicated(as) {
+			if o == nil || own && !isDedicated(report.by) {
 				continue
 			}
-			has = append(has, t.heard(v1alpha1.NodeState{Node: as, Ready: o.NotProgrammed == "" || irrelevant(o.NotProgrammed), Message: o.NotProgrammed}))
-			node := t.heard(v1alpha1.NodeState{Node: as, Ready: o.NotAdvertised == "", Message: o.NotAdvertised})
+			has = append(has, heard(v1alpha1.NodeState{Node: report.by, Ready: o.NotProgrammed == "" || irrelevant(o.NotProgrammed), Message: o.NotProgrammed}, report.since))
+			node := heard(v1alpha1.NodeState{Node: report.by, Ready: o.NotAdvertised == "", Message: o.NotAdvertised}, report.since)
 			if slices.Contains(silentReasons, o.NotAdvertised) {
 				silent = append(silent, node)
 			} else {

@@ -102,7 +102,7 @@ func (t *term) judgeRouting(ctx context.Context, k routingKind, o any) bool {
 	var nodes []v1alpha1.NodeState
 	for _, n := range status.Nodes {
 		if !t.isGone(n.Node) {
-			nodes = append(nodes, t.heard(n))
+			nodes = append(nodes, heard(n, t.silence(n.Node).since))
 		}
 	}
 	summary, onNodes := judgeNodes(nodes)

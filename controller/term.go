@@ -47,8 +47,8 @@ type term struct {
 	poolsChanged, used, freed chan struct{}
 	// complaints limits the logging of problems that affect all Services.
 	complaints flowcontrol.RateLimiter
-	// reports are those that load balancers have written, sorted by node and pod.
-	reports atomic.Pointer[[]*v1alpha1.NodeReport]
+	// reports are those in use, sorted by load balancer.
+	reports atomic.Pointer[[]usedReport]
 	// silent are the load balancers that do not report any more, once that is known.
 	silent atomic.Pointer[map[string]silence]
 

@@ -16,14 +16,16 @@ import (
 
 	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/internal/sleep"
+	"github.com/fairlead/fairlead/source/crd"
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// byNamespace is the index of Services by namespace, byService that of EndpointSlices by
-// Service.
+// byNamespace is the index of Services by namespace, byFingerprint that of those that are ours
+// by what NodeReports call them, byService that of EndpointSlices by Service.
 const (
-	byNamespace = "namespace"
-	byService   = "service"
+	byNamespace   = "namespace"
+	byFingerprint = "fingerprint"
+	byService     = "service"
 )
 
 // kind is a watched resource.
@@ -40,12 +42,21 @@ func (k *Controller) kinds() (services, namespaces, pools, nodes kind) {
 	core, own := k.api[corev1.SchemeGroupVersion], k.api[v1alpha1.GroupVersion]
 	services = kind{
 		"services", core, &corev1.Service{}, func() runtime.Object { return &corev1.ServiceList{} }, k.slimService,
-		cache.Indexers{byNamespace: cache.MetaNamespaceIndexFunc},
+		cache.Indexers{byNamespace: cache.MetaNamespaceIndexFunc, byFingerprint: k.fingerprints},
 	}
 	namespaces = kind{"namespaces", core, &corev1.Namespace{}, func() runtime.Object { return &corev1.NamespaceList{} }, slimNamespace, nil}
 	pools = kind{"addresspools", own, &v1alpha1.AddressPool{}, func() runtime.Object { return &v1alpha1.AddressPoolList{} }, nil, nil}
 	nodes = kind{"nodes", core, &corev1.Node{}, func() runtime.Object { return &corev1.NodeList{} }, slimNode, nil}
 	return services, namespaces, pools, nodes
+}
+
+// fingerprints returns what NodeReports call a Service, if it is ours.
+func (k *Controller) fingerprints(o any) ([]string, error) {
+	if s, ok := o.(*corev1.Service); ok && k.isOurs(s) {
+		f := crd.FingerprintOf(idOf(s), s.CreationTimestamp.Time)
+		return []string{string(f[:])}, nil
+	}
+	return nil, nil
 }
 
 func (d kind) get(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {

@@ -78,6 +78,49 @@ func ReportOf(node string, all []source.Outcome) v1alpha1.NodeReportStatus {
 	return s
 }
 
+// Differ calls a function with each Service of which two NodeReports say something else, in
+// no order, possibly twice. Either may be nil.
+func Differ(a, b *v1alpha1.NodeReportStatus, different func(Fingerprint)) {
+	type outcome struct{ notProgrammed, notAdvertised string }
+	lists := map[outcome][2][]byte{}
+	for i, s := range []*v1alpha1.NodeReportStatus{a, b} {
+		if s == nil {
+			continue
+		}
+		for _, o := range s.Outcomes {
+			of := outcome{o.NotProgrammed, o.NotAdvertised}
+			both := lists[of]
+			both[i] = o.Services
+			lists[of] = both
+		}
+	}
+	for _, both := range lists {
+		differ(both[0], both[1], different)
+	}
+}
+
+// differ calls a function with each fingerprint that is in only one of two sorted lists.
+func differ(a, b []byte, different func(Fingerprint)) {
+	const n = len(Fingerprint{})
+	for len(a) >= n && len(b) >= n {
+		switch c := bytes.Compare(a[:n], b[:n]); {
+		case c == 0:
+			a, b = a[n:], b[n:]
+		case c < 0:
+			different(Fingerprint(a[:n]))
+			a = a[n:]
+		default:
+			different(Fingerprint(b[:n]))
+			b = b[n:]
+		}
+	}
+	for _, rest := range [][]byte{a, b} {
+		for ; len(rest) >= n; rest = rest[n:] {
+			different(Fingerprint(rest[:n]))
+		}
+	}
+}
+
 // OutcomeOf returns what a NodeReport says of a Service, or nil.
 func OutcomeOf(s *v1alpha1.NodeReportStatus, f Fingerprint) *v1alpha1.Outcome {
 	for i := range s.Outcomes {

@@ -1,12 +1,15 @@
 package crd
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/source"
 )
@@ -55,6 +58,61 @@ func TestReportWithStrayBytes(t *testing.T) {
 	report.Outcomes[0].Services = report.Outcomes[0].Services[:5]
 	if OutcomeOf(&report, FingerprintOf(o.ID, o.Created)) != nil {
 		t.Error("found in a part")
+	}
+}
+
+// TestDiffer compares random reports.
+func TestDiffer(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	reasons := []string{"", "Rejected", "Pending", "absent"}
+	services := make([]source.Outcome, 50)
+	for i := range services {
+		services[i] = source.Outcome{ID: service.ID{Namespace: "default", Name: fmt.Sprint(i)}}
+	}
+	reporting := func() *v1alpha1.NodeReportStatus {
+		var all []source.Outcome
+		for _, o := range services {
+			if o.NotProgrammed = reasons[random.IntN(4)]; o.NotProgrammed != "absent" {
+				o.NotAdvertised = reasons[random.IntN(2)]
+				all = append(all, o)
+			}
+		}
+		s := ReportOf("n1", all)
+		return &s
+	}
+	empty := &v1alpha1.NodeReportStatus{}
+	for range 100 {
+		a, b := reporting(), reporting()
+		for _, pair := range [][2]*v1alpha1.NodeReportStatus{{a, b}, {a, nil}, {nil, b}, {a, a}, {nil, nil}} {
+			different := map[Fingerprint]bool{}
+			Differ(pair[0], pair[1], func(f Fingerprint) { different[f] = true })
+			for _, o := range services {
+				f := FingerprintOf(o.ID, o.Created)
+				x, y := OutcomeOf(cmp.Or(pair[0], empty), f), OutcomeOf(cmp.Or(pair[1], empty), f)
+				same := x == nil && y == nil || x != nil && y != nil && x.NotProgrammed == y.NotProgrammed && x.NotAdvertised == y.NotAdvertised
+				if same == different[f] {
+					t.Fatalf("Service %s: %+v, %+v, differs: %v", o.ID, x, y, different[f])
+				}
+			}
+		}
+	}
+}
+
+// BenchmarkDecode reads the report of 10,000 Services, as the controller does when one of them
+// has changed.
+func BenchmarkDecode(b *testing.B) {
+	all := make([]source.Outcome, 10_000)
+	for i := range all {
+		all[i].ID.Name = fmt.Sprint(i)
+	}
+	text, err := json.Marshal(v1alpha1.NodeReport{Status: ReportOf("n1", all)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if err := json.Unmarshal(text, &v1alpha1.NodeReport{}); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 
