@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -258,14 +259,11 @@ func (t *term) judgeGateway(ctx context.Context, one *gateway.Judged) bool {
 	id := gateway.ID(one.Gateway)
 	programmed, addrs, leaving := t.addressGateway(one)
 	onNodes, advertised := t.reported(id, &one.ObjectMeta, func(reason string) bool { return slices.Contains(lackingBackends, reason) })
-	if onNodes.Status != metav1.ConditionUnknown {
-		programmed.Message += "; programmed on " + onNodes.Message
+	programmed = t.programmedOn(one, programmed, onNodes)
+	conditions := with(one.Status.Conditions, one.Accepted, programmed)
+	if advertised.ObservedGeneration = one.Generation; t.reports.Load() != nil {
+		conditions = withKnown(conditions, advertised)
 	}
-	if programmed.Status == metav1.ConditionTrue && onNodes.Status == metav1.ConditionFalse {
-		programmed.Status, programmed.Reason = metav1.ConditionFalse, "Pending"
-	}
-	advertised.ObservedGeneration = one.Generation
-	conditions := withKnown(with(one.Status.Conditions, one.Accepted, programmed), advertised)
 	status := gateway.Status{Conditions: conditions, Addresses: addresses(addrs), Listeners: []gateway.ListenerStatus{}}
 	for _, l := range one.Listeners {
 		status.Listeners = append(status.Listeners, listenerStatus(one, l, programmed))
@@ -281,6 +279,24 @@ func (t *term) judgeGateway(ctx context.Context, one *gateway.Judged) bool {
 	}
 	t.settle(id)
 	return true
+}
+
+// programmedOn adds what load balancers report to the condition Programmed of a Gateway. Until
+// that is known, what the previous leader has added stays.
+func (t *term) programmedOn(one *gateway.Judged, c, onNodes metav1.Condition) metav1.Condition {
+	const on = "; programmed on "
+	before := meta.FindStatusCondition(one.Status.Conditions, c.Type)
+	switch {
+	case t.reports.Load() == nil && before != nil && strings.HasPrefix(before.Message, c.Message+on):
+		c.Status, c.Reason, c.Message = before.Status, before.Reason, before.Message
+		return c
+	case onNodes.Status != metav1.ConditionUnknown:
+		c.Message += on + onNodes.Message
+	}
+	if c.Status == metav1.ConditionTrue && onNodes.Status == metav1.ConditionFalse {
+		c.Status, c.Reason = metav1.ConditionFalse, "Pending"
+	}
+	return c
 }
 
 // addressGateway assigns a Gateway's addresses, and returns the condition Programmed as far

@@ -257,6 +257,7 @@ func TestGatewayAPI(t *testing.T) {
 
 	// Another leader finds everything unchanged, and writes nothing.
 	w.wantGateway(t, "g", "10.1.1.1 "+goodGateway+" | web 1 "+listening)
+	w.gatewayReported(t)
 	stop()
 	before := ofGatewayAPI[gateway.Gateway](t, w, "v1", "Gateway", "default", "g").ResourceVersion
 	log, stop = w.control(t, gatewayAPI)
@@ -266,7 +267,6 @@ func TestGatewayAPI(t *testing.T) {
 	if now := ofGatewayAPI[gateway.Gateway](t, w, "v1", "Gateway", "default", "g").ResourceVersion; now != before {
 		t.Error("a Gateway that did not change has been written")
 	}
-	w.gatewayReported(t)
 	// A Gateway of another class is no longer served, nor is a deleted one.
 	w.patch(t, "v1", "Gateway", "default", "g", `{"spec": {"gatewayClassName": "theirs"}}`)
 	b.wantServed(t, "g", "")
