@@ -78,14 +78,31 @@ func (t *term) followHeartbeats(ctx context.Context) {
 	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 		return
 	}
-	for {
-		now := known.silent(listed[v1alpha1.NodeHeartbeat](informer), time.Now())
-		if was := t.silent.Swap(&now); was == nil && len(now) > 0 || was != nil && !maps.Equal(*was, now) {
+	silent := func(b beats) map[string]silence { return b.silent(listed[v1alpha1.NodeHeartbeat](informer), time.Now()) }
+	if len(silent(beats{})) > 0 { // or it has not been renewed yet since the API server is back
+		sleep.For(ctx, keepReports*t.StatusInterval)
+	}
+	for first := true; ; first = false {
+		now := silent(known)
+		if was := t.silent.Swap(&now); first {
+			close(t.heard)
+		} else if !maps.Equal(*was, now) {
 			t.lost()
 		}
 		if !sleep.For(ctx, t.StatusInterval) {
 			return
 		}
+	}
+}
+
+// awaitHeartbeats waits until the silent load balancers are known, so that a new leader does not
+// take them for live ones, and reports whether they are.
+func (t *term) awaitHeartbeats(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.heard:
+		return true
 	}
 }
 
@@ -121,8 +138,8 @@ func (t *term) silence(balancer string) silence {
 	return silence{}
 }
 
-// heard returns what a load balancer has reported, unless it has been silent since a time.
-func heard(n v1alpha1.NodeState, since time.Time) v1alpha1.NodeState {
+// unlessSilent returns what a load balancer has reported, unless it has been silent since a time.
+func unlessSilent(n v1alpha1.NodeState, since time.Time) v1alpha1.NodeState {
 	if !since.IsZero() {
 		n.Ready, n.Message = false, "has not reported since "+since.UTC().Format(time.RFC3339)
 	}

@@ -65,7 +65,7 @@ type stoppedReport struct {
 // report until ctx ends.
 func (t *term) followReports(ctx context.Context) {
 	d := kind{"nodereports", t.api[v1alpha1.GroupVersion], &v1alpha1.NodeReport{}, func() runtime.Object { return &v1alpha1.NodeReportList{} }, nil, nil}
-	if !t.await(ctx, d) {
+	if !t.awaitHeartbeats(ctx) || !t.await(ctx, d) {
 		return
 	}
 	r := &reports{informer: t.informer(d), changed: make(chan struct{}, 1), stopped: map[string]stoppedReport{}}
@@ -245,8 +245,8 @@ func (t *term) reported(id service.ID, of *metav1.ObjectMeta, irrelevant func(re
 			if o == nil || own && !isDedicated(report.by) {
 				continue
 			}
-			has = append(has, heard(v1alpha1.NodeState{Node: report.by, Ready: o.NotProgrammed == "" || irrelevant(o.NotProgrammed), Message: o.NotProgrammed}, report.since))
-			node := heard(v1alpha1.NodeState{Node: report.by, Ready: o.NotAdvertised == "", Message: o.NotAdvertised}, report.since)
+			has = append(has, unlessSilent(v1alpha1.NodeState{Node: report.by, Ready: o.NotProgrammed == "" || irrelevant(o.NotProgrammed), Message: o.NotProgrammed}, report.since))
+			node := unlessSilent(v1alpha1.NodeState{Node: report.by, Ready: o.NotAdvertised == "", Message: o.NotAdvertised}, report.since)
 			if slices.Contains(silentReasons, o.NotAdvertised) {
 				silent = append(silent, node)
 			} else {

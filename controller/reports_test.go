@@ -142,6 +142,7 @@ func silentAgents(t *testing.T, w *world) {
 
 	w.kill(t, "n2")
 	version := w.wantReported(t, "web", "False SomeNodes: 1/2 nodes; n2: has", "False SomeNodes: 1/2 nodes; n2: has")
+	time.Sleep(2 * time.Second) // times in an object are whole seconds
 	work("n1", "")
 	stop()
 	_, stop = w.control(t)

@@ -63,7 +63,7 @@ func (t *term) keepRouting(ctx context.Context) {
 }
 
 func (t *term) keepRoutingKind(ctx context.Context, k routingKind) {
-	if !t.await(ctx, k.kind) {
+	if !t.awaitHeartbeats(ctx) || !t.await(ctx, k.kind) {
 		return
 	}
 	informer, queue := t.informer(k.kind), newQueue()
@@ -102,7 +102,7 @@ func (t *term) judgeRouting(ctx context.Context, k routingKind, o any) bool {
 	var nodes []v1alpha1.NodeState
 	for _, n := range status.Nodes {
 		if !t.isGone(n.Node) {
-			nodes = append(nodes, heard(n, t.silence(n.Node).since))
+			nodes = append(nodes, unlessSilent(n, t.silence(n.Node).since))
 		}
 	}
 	summary, onNodes := judgeNodes(nodes)

@@ -49,8 +49,10 @@ type term struct {
 	complaints flowcontrol.RateLimiter
 	// reports are those in use, sorted by load balancer.
 	reports atomic.Pointer[[]usedReport]
-	// silent are the load balancers that do not report any more, once that is known.
+	// silent are the load balancers that do not report any more; heard is closed once they are
+	// known.
 	silent atomic.Pointer[map[string]silence]
+	heard  chan struct{}
 
 	mu    sync.Mutex // guards the following
 	alloc *addresspool.Allocator
@@ -77,7 +79,7 @@ func (k *Controller) lead(ctx context.Context, leading func() error) {
 		Controller: k, leading: leading,
 		queue: newQueue(), stamps: newQueue(),
 
-		poolsChanged: make(chan struct{}, 1), used: make(chan struct{}, 1), freed: make(chan struct{}, 1),
+		poolsChanged: make(chan struct{}, 1), used: make(chan struct{}, 1), freed: make(chan struct{}, 1), heard: make(chan struct{}),
 		complaints: flowcontrol.NewTokenBucketRateLimiter(0.2, 5),
 		alloc:      addresspool.New(), known: map[string]crd.Pool{}, waiting: map[service.ID]bool{},
 	}
