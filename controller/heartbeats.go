@@ -16,16 +16,6 @@ import (
 	"github.com/fairlead/fairlead/source/crd"
 )
 
-// forgetAfter is when a dedicated load balancer that is silent counts no more, as a multiple
-// of the duration of its heartbeat: its pod does not return under this name. A node does.
-const forgetAfter = 4
-
-// silence is the state of a load balancer whose heartbeat is not renewed.
-type silence struct {
-	since     time.Time
-	forgotten bool
-}
-
 // beats are the known heartbeats, by the name of their load balancer.
 type beats map[string]beat
 
@@ -33,18 +23,18 @@ type beats map[string]beat
 // clocks of nodes nor that of the API server need be right.
 type beat struct{ said, at time.Time }
 
-// silent updates the heartbeats, and returns the load balancers that are silent.
-func (b beats) silent(all []*v1alpha1.NodeHeartbeat, now time.Time) map[string]silence {
+// hear updates the heartbeats, and returns since when each load balancer is silent: zero if it is
+// not.
+func (b beats) hear(all []*v1alpha1.NodeHeartbeat, now time.Time) map[string]time.Time {
 	var newest time.Time
 	for _, h := range all {
 		if said := crd.Renewed(h); said.After(newest) {
 			newest = said
 		}
 	}
-	silent, known := map[string]silence{}, map[string]bool{}
+	silent := map[string]time.Time{}
 	for _, h := range all {
 		name, said := h.Status.Node, crd.Renewed(h)
-		known[name] = true
 		was, ok := b[name]
 		switch {
 		case !ok: // the age of what is found at first depends on the others
@@ -52,13 +42,15 @@ func (b beats) silent(all []*v1alpha1.NodeHeartbeat, now time.Time) map[string]s
 		case !was.said.Equal(said):
 			was = beat{said, now}
 		}
-		b[name] = was
-		age, valid := now.Sub(was.at), time.Duration(h.Status.DurationSeconds)*time.Second
-		if age > valid {
-			silent[name] = silence{said, isDedicated(name) && age > forgetAfter*valid}
+		b[name], silent[name] = was, time.Time{}
+		if now.Sub(was.at) > time.Duration(h.Status.DurationSeconds)*time.Second {
+			silent[name] = said
 		}
 	}
-	maps.DeleteFunc(b, func(name string, _ beat) bool { return !known[name] })
+	maps.DeleteFunc(b, func(name string, _ beat) bool {
+		_, exists := silent[name]
+		return !exists
+	})
 	return silent
 }
 
@@ -78,12 +70,17 @@ func (t *term) followHeartbeats(ctx context.Context) {
 	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 		return
 	}
-	silent := func(b beats) map[string]silence { return b.silent(listed[v1alpha1.NodeHeartbeat](informer), time.Now()) }
-	if len(silent(beats{})) > 0 { // or it has not been renewed yet since the API server is back
-		sleep.For(ctx, keepReports*t.StatusInterval)
+	hear := func(b beats) map[string]time.Time {
+		return b.hear(listed[v1alpha1.NodeHeartbeat](informer), time.Now())
+	}
+	for _, since := range hear(beats{}) {
+		if !since.IsZero() { // or it has not been renewed yet since the API server is back
+			sleep.For(ctx, keepReports*t.StatusInterval)
+			break
+		}
 	}
 	for first := true; ; first = false {
-		now := silent(known)
+		now := hear(known)
 		if was := t.silent.Swap(&now); first {
 			close(t.heard)
 		} else if !maps.Equal(*was, now) {
@@ -106,7 +103,7 @@ func (t *term) awaitHeartbeats(ctx context.Context) bool {
 	}
 }
 
-// onLoss has a function called when a Node is deleted, or a load balancer becomes silent or
+// onLoss has a function called when a Node is deleted, or a load balancer ends, becomes silent or
 // returns.
 func (t *term) onLoss(look func()) {
 	t.mu.Lock()
@@ -124,18 +121,27 @@ func (t *term) lost() {
 }
 
 // isGone reports whether a load balancer does not exist any more, although its agent could not
-// remove what it has written.
+// remove what it has written: with the Pod of a dedicated one, Kubernetes deletes its heartbeat.
+// Agents of nodes from before there were heartbeats have none.
 func (t *term) isGone(balancer string) bool {
-	node, _, _ := strings.Cut(balancer, "/")
-	_, exists, err := t.nodes.GetStore().GetByKey(node)
-	return err == nil && !exists || t.silence(balancer).forgotten
+	node, _, dedicated := strings.Cut(balancer, "/")
+	if _, exists, err := t.nodes.GetStore().GetByKey(node); err == nil && !exists {
+		return true
+	}
+	silent := t.silent.Load()
+	if !dedicated || silent == nil {
+		return false
+	}
+	_, exists := (*silent)[balancer]
+	return !exists
 }
 
-func (t *term) silence(balancer string) silence {
+// silentSince returns since when a load balancer is silent: zero if it is not.
+func (t *term) silentSince(balancer string) time.Time {
 	if silent := t.silent.Load(); silent != nil {
 		return (*silent)[balancer]
 	}
-	return silence{}
+	return time.Time{}
 }
 
 // unlessSilent returns what a load balancer has reported, unless it has been silent since a time.

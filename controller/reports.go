@@ -131,10 +131,6 @@ func (t *term) listenReports(r *reports, queue serviceQueue) {
 				wake.Up(r.changed)
 				return
 			}
-			if isDedicated(crd.ReportAs(report)) { // its pod ends, and another one has another name
-				wake.Up(r.changed)
-				return
-			}
 			keep := keepReports * t.StatusInterval
 			r.mu.Lock()
 			r.stopped[report.Name] = stoppedReport{report, time.Now().Add(keep)}
@@ -200,7 +196,7 @@ func (t *term) reportsInUse(r *reports) (current []usedReport) {
 	}
 	for _, one := range all {
 		if by := crd.ReportAs(one); !t.isGone(by) {
-			current = append(current, usedReport{one, by, t.silence(by).since})
+			current = append(current, usedReport{one, by, t.silentSince(by)})
 		}
 	}
 	slices.SortFunc(current, func(a, b usedReport) int { return cmp.Compare(a.by, b.by) })

@@ -81,6 +81,8 @@ func reportedByDedicated(t *testing.T, w *world) {
 	idle := web
 	idle.NotProgrammed, idle.NotAdvertised = "NoEndpoints", "NoEndpoints"
 	two.ReportServices(ctx, []source.Outcome{idle})
+	one.Renew(ctx)
+	two.Renew(ctx)
 	w.wantReported(t, "web", "False SomeNodes: 1/2 nodes; n1/web-2: NoEndpoints", "False SomeNodes: 1/2 nodes; n1/web-2: NoEndpoints")
 	w.wantReported(t, "shared", "True AllNodes: 1/1 nodes", "True AllNodes: 1/1 nodes")
 	two.RemoveServices(ctx) // scaled down
@@ -96,17 +98,20 @@ func reportedByDedicated(t *testing.T, w *world) {
 		return ""
 	})
 	two.ReportServices(ctx, []source.Outcome{web})
+	two.Renew(ctx)
 	end()
 	w.must(t, <-ended)
 	w.wantReported(t, "web", "True AllNodes: 2/2 nodes", "True AllNodes: 2/2 nodes")
-	report, err := w.any.Resource(resources["NodeReport"]).Get(ctx, "web-2.n1", metav1.GetOptions{})
+	report, err := w.any.Resource(resources["NodeReport"]).Get(ctx, "n1--web-2", metav1.GetOptions{})
 	w.must(t, err)
 	if owners := report.GetOwnerReferences(); len(owners) != 1 || owners[0].Name != "n1" {
 		t.Errorf("the owners are %v", owners)
 	}
 	w.must(t, w.core.CoreV1().Nodes().Delete(ctx, "n1", metav1.DeleteOptions{}))
 	w.wantReported(t, "web", "Unknown", "Unknown")
-	w.must(t, w.any.Resource(resources["NodeReport"]).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	one.RemoveServices(ctx)
+	two.RemoveServices(ctx)
+	node.RemoveServices(ctx)
 }
 
 // silentAgents kills agents: what they have reported counts as unknown until they return.
@@ -135,9 +140,11 @@ func silentAgents(t *testing.T, w *world) {
 	work("n2", "")
 	w.wantReported(t, "web", "True AllNodes: 3/3 nodes", "True AllNodes: 3/3 nodes")
 	w.wantRouting(t, "BGPPeer", "tor", "3/3 ")
-	w.kill(t, "web-1.n2")
+	w.kill(t, "n2--web-1")
 	w.wantReported(t, "web", "False SomeNodes: 2/3 nodes; n2/web-1: has", "False SomeNodes: 2/3 nodes; n2/web-1: has")
-	w.wantReported(t, "web", "True AllNodes: 2/2 nodes", "True AllNodes: 2/2 nodes") // the pod is gone for good
+	beats := w.any.Resource(resources["NodeHeartbeat"]).Namespace("fairlead")
+	w.must(t, beats.Delete(context.Background(), "n2--web-1", metav1.DeleteOptions{})) // as with its Pod
+	w.wantReported(t, "web", "True AllNodes: 2/2 nodes", "True AllNodes: 2/2 nodes")
 	w.wantRouting(t, "BGPPeer", "tor", "2/2 ")
 
 	w.kill(t, "n2")
@@ -151,15 +158,14 @@ func silentAgents(t *testing.T, w *world) {
 		t.Error("another leader does not know at once that an agent is dead")
 	}
 	w.must(t, w.any.Resource(resources["BGPPeer"]).Delete(context.Background(), "tor", metav1.DeleteOptions{}))
-	for _, kind := range []string{"NodeReport", "NodeHeartbeat"} {
-		w.must(t, w.any.Resource(resources[kind]).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}))
-	}
+	w.must(t, beats.DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	w.must(t, w.any.Resource(resources["NodeReport"]).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 }
 
 // kill makes the last heartbeat of an agent, by its name, valid for only a second.
 func (w *world) kill(t *testing.T, name string) {
 	t.Helper()
-	_, err := w.any.Resource(resources["NodeHeartbeat"]).Patch(context.Background(), name, types.MergePatchType, []byte(`{"status":{"durationSeconds":1}}`), metav1.PatchOptions{})
+	_, err := w.any.Resource(resources["NodeHeartbeat"]).Namespace("fairlead").Patch(context.Background(), name, types.MergePatchType, []byte(`{"status":{"durationSeconds":1}}`), metav1.PatchOptions{})
 	w.must(t, err)
 }
 

@@ -102,7 +102,7 @@ func (t *term) judgeRouting(ctx context.Context, k routingKind, o any) bool {
 	var nodes []v1alpha1.NodeState
 	for _, n := range status.Nodes {
 		if !t.isGone(n.Node) {
-			nodes = append(nodes, unlessSilent(n, t.silence(n.Node).since))
+			nodes = append(nodes, unlessSilent(n, t.silentSince(n.Node)))
 		}
 	}
 	summary, onNodes := judgeNodes(nodes)

@@ -49,8 +49,10 @@ func routing(t *testing.T, w *world) {
 	w.wantRouting(t, "Advertisement", "all", "1/1 Accepted=True Accepted: ; Advertised=True AllNodes: 1/1 nodes; ")
 	web := dedicated("n2", "web-1")
 	web.Report(ctx, map[sourcekube.Reported]sourcekube.Report{tor: {Message: "idle"}})
+	web.Renew(ctx)
 	w.wantRouting(t, "BGPPeer", "tor", "1/3 Accepted=True Accepted: ; Established=False SomeNodes: 1/3 nodes; n2: active: connection refused; n2/web-1: idle; ")
 	web.Report(ctx, nil)
+	web.RemoveServices(ctx)
 	b.Report(ctx, map[sourcekube.Reported]sourcekube.Report{tor: up})
 	version := w.wantRouting(t, "BGPPeer", "tor", "2/2 Accepted=True Accepted: ; Established=True AllNodes: 2/2 nodes; ")
 	b.Report(ctx, map[sourcekube.Reported]sourcekube.Report{tor: up})
@@ -67,8 +69,8 @@ func routing(t *testing.T, w *world) {
 	w.must(t, w.any.Resource(resources["Advertisement"]).Delete(ctx, "all", metav1.DeleteOptions{}))
 }
 
-// TestManagedSessions has Kubernetes delete the BGPSessions of a load balancer with its Pod or
-// Node: its agent was killed.
+// TestManagedSessions has Kubernetes delete the BGPSessions and the NodeHeartbeat of a load
+// balancer with its Pod or Node: its agent was killed.
 func TestManagedSessions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, labkube.Options{})
@@ -99,21 +101,25 @@ func TestManagedSessions(t *testing.T) {
 			return ""
 		})
 		s.ReportSessions(ctx, []advertise.Peer{{Name: "tor", Address: "10.0.0.110", State: advertise.Established, Since: time.Now()}})
+		s.Renew(ctx)
 	}
 	stop()
 	w.must(t, ended.Wait())
-	w.wantSessions(t, "n1--tor n1--web-1--tor")
+	w.wantOwn(t, "BGPSession", "n1--tor n1--web-1--tor")
+	w.wantOwn(t, "NodeHeartbeat", "n1 n1--web-1")
 	w.must(t, w.core.CoreV1().Pods("fairlead").Delete(ctx, "web-1", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
-	w.wantSessions(t, "n1--tor")
+	w.wantOwn(t, "BGPSession", "n1--tor")
+	w.wantOwn(t, "NodeHeartbeat", "n1")
 	w.must(t, w.core.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{}))
-	w.wantSessions(t, "")
+	w.wantOwn(t, "BGPSession", "")
+	w.wantOwn(t, "NodeHeartbeat", "")
 }
 
-// wantSessions waits until these BGPSessions exist.
-func (w *world) wantSessions(t *testing.T, want string) {
+// wantOwn waits until these objects of load balancers exist.
+func (w *world) wantOwn(t *testing.T, kind, want string) {
 	t.Helper()
-	eventually(t, "the sessions", func() string {
-		all, err := w.any.Resource(resources["BGPSession"]).List(context.Background(), metav1.ListOptions{})
+	eventually(t, kind, func() string {
+		all, err := w.any.Resource(resources[kind]).List(context.Background(), metav1.ListOptions{})
 		w.must(t, err)
 		var names []string
 		for _, o := range all.Items {

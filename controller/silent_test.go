@@ -2,7 +2,6 @@ package controller
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -29,11 +28,9 @@ func TestSilent(t *testing.T) {
 		{3 * time.Minute, []string{"n1"}, "[]"},
 		{3*time.Minute + 31*time.Second, nil, "[n2 n2/web-1]"},
 		{6 * time.Minute, []string{"n1", "n2"}, "[n2/web-1]"},
-		{8 * time.Minute, nil, "[n2/web-1]"},
-		{11*time.Minute + time.Second, []string{"n2"}, "[n1 n2/web-1 forgotten]"},
-		{12 * time.Minute, []string{"n3"}, "[n1 n2/web-1 forgotten]"},
-		{13 * time.Minute, []string{"n1", "n2/web-1"}, "[]"},
-		{23*time.Minute + time.Second, nil, "[n1 n2 n2/web-1 forgotten n3]"},
+		{8*time.Minute + 29*time.Second, []string{"n3"}, "[n2/web-1]"},
+		{8*time.Minute + 31*time.Second, []string{"n2/web-1"}, "[n1 n2]"},
+		{9 * time.Minute, []string{"n1", "n2"}, "[]"},
 	} {
 		for _, node := range step.renew {
 			said[node] = step.after
@@ -45,16 +42,16 @@ func TestSilent(t *testing.T) {
 			h.ManagedFields = []metav1.ManagedFieldsEntry{{Time: &time}}
 			all = append(all, h)
 		}
-		silent := known.silent(all, local.Add(step.after))
-		var got []string
-		for _, node := range slices.Sorted(maps.Keys(silent)) {
-			if got = append(got, node); silent[node].forgotten {
-				got = append(got, "forgotten")
+		got := []string{}
+		for node, since := range known.hear(all, local.Add(step.after)) {
+			if since.IsZero() {
+				continue
 			}
-			if want := server.Add(said[node]); !silent[node].since.Equal(want) {
-				t.Errorf("after %s, %s is silent since %s, want %s", step.after, node, silent[node].since, want)
+			if got = append(got, node); !since.Equal(server.Add(said[node])) {
+				t.Errorf("after %s, %s is silent since %s", step.after, node, since)
 			}
 		}
+		slices.Sort(got)
 		if text := fmt.Sprint(got); text != step.silent {
 			t.Errorf("after %s: %s, want %s", step.after, text, step.silent)
 		}

@@ -49,9 +49,9 @@ type term struct {
 	complaints flowcontrol.RateLimiter
 	// reports are those in use, sorted by load balancer.
 	reports atomic.Pointer[[]usedReport]
-	// silent are the load balancers that do not report any more; heard is closed once they are
-	// known.
-	silent atomic.Pointer[map[string]silence]
+	// silent has the load balancers with a heartbeat, and since when each is silent: zero if it
+	// is not. heard is closed once they are known.
+	silent atomic.Pointer[map[string]time.Time]
 	heard  chan struct{}
 
 	mu    sync.Mutex // guards the following

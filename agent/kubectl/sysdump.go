@@ -38,7 +38,7 @@ var objects = map[string]string{
 	"advertisements": "/apis/fairlead.io/v1alpha1/advertisements", "addresspools": "/apis/fairlead.io/v1alpha1/addresspools", "bgppeers": "/apis/fairlead.io/v1alpha1/bgppeers",
 	"quarantines": "/apis/fairlead.io/v1alpha1/quarantines", "nodereports": "/apis/fairlead.io/v1alpha1/nodereports",
 	"bgpsessions":    "/apis/fairlead.io/v1alpha1/namespaces/NS/bgpsessions",
-	"nodeheartbeats": "/apis/fairlead.io/v1alpha1/nodeheartbeats",
+	"nodeheartbeats": "/apis/fairlead.io/v1alpha1/namespaces/NS/nodeheartbeats",
 	"gateways":       "/apis/gateway.networking.k8s.io/v1/gateways",
 }
 

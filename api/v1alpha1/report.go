@@ -3,8 +3,7 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // NodeReport says what a load balancer has done with the Services that it serves. It has the
-// name of the node, and for a dedicated load balancer that of its pod and the node. Its agent
-// writes it, within ten seconds of a change, and removes it when it stops. From all of them,
+// name of the node, and for a dedicated load balancer those of node and pod. Its agent writes it, within ten seconds of a change, and removes it when it stops. From all of them,
 // the controller sets the conditions of Services and Gateways.
 //
 // +kubebuilder:object:root=true
@@ -71,11 +70,13 @@ type NodeReportList struct {
 }
 
 // NodeHeartbeat says that a load balancer still reports: its NodeReport, and its entries in
-// BGPPeers and Advertisements. It has the name of the NodeReport. Its agent renews it once a
-// minute, and removes it when it stops.
+// BGPPeers and Advertisements. It has the name of the NodeReport, and is in the namespace of the
+// load balancer. Its agent renews it once a minute, and removes it when it stops. That of an
+// agent that was killed is deleted with its Node, and that of a dedicated load balancer with its
+// Pod.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:scope=Cluster,categories=fairlead,shortName=flheartbeat
+// +kubebuilder:resource:categories=fairlead,shortName=flheartbeat
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.node`
 // +kubebuilder:printcolumn:name="Renewed",type=date,JSONPath=`.status.renewTime`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

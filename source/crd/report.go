@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
 	"slices"
 	"sort"
 	"strings"
@@ -30,18 +29,13 @@ func FingerprintOf(id service.ID, created time.Time) (f Fingerprint) {
 	return f
 }
 
-// ReportName returns the name of a load balancer's NodeReport. node is the name of the node,
+// ReportName returns the name of the NodeReport and the NodeHeartbeat of a load balancer, "node"
 // or "node/pod".
-func ReportName(node string) string {
-	on, pod, dedicated := strings.Cut(node, "/")
-	if !dedicated {
-		return node
+func ReportName(by string) string {
+	if node, pod, dedicated := strings.Cut(by, "/"); dedicated {
+		return validName(validation.DNS1123SubdomainMaxLength, node, pod)
 	}
-	name := pod + "." + on
-	if len(validation.IsDNS1123Subdomain(name)) > 0 { // too long, or the pod's hostname is no name
-		return fmt.Sprintf("%x", sha256.Sum224([]byte(node)))
-	}
-	return name
+	return by
 }
 
 // ReportAs returns the name of a NodeReport's load balancer: "node" or "node/pod".

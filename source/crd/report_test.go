@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/source"
@@ -116,22 +118,20 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// TestReportName: reports of dedicated load balancers have names that the API server accepts.
+// TestReportName: reports of dedicated load balancers have names that the API server accepts,
+// and no two of them the same.
 func TestReportName(t *testing.T) {
-	for node, want := range map[string]string{
-		"n1":                       "n1",
-		"n1.example/web-1":         "web-1.n1.example",
-		"n1/" + "web_1":            "",
-		long(200) + "/" + long(60): "",
+	for by, want := range map[string]string{
+		"n1":                                   "n1",
+		"n1.example/web-1":                     "n1.example--web-1",
+		"n1/Web_1":                             "n1-web-1--",
+		strings.Repeat("a", 250) + "/" + "pod": "aaaa",
 	} {
-		got := ReportName(node)
-		if want == "" && len(got) == 56 && got == ReportName(node) {
-			continue
-		}
-		if got != want {
-			t.Errorf("%s: %q, want %q", node, got, want)
+		if got := ReportName(by); !strings.HasPrefix(got, want) || len(validation.IsDNS1123Subdomain(got)) > 0 {
+			t.Errorf("%s: %q, want %q", by, got, want)
 		}
 	}
+	if a, b := ReportName("a/b--c"), ReportName("a--b/c"); a == b {
+		t.Errorf("two have the name %s", a)
+	}
 }
-
-func long(n int) string { return strings.Repeat("a", n) }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead/fairlead/api/v1alpha1"
@@ -45,11 +46,14 @@ type reporter struct {
 	renewalFailed string    // last logged
 
 	sessions sessions
+	pod      *metav1.OwnerReference // nil if unknown
 }
 
 // reportAgain is when a NodeReport is written although nothing has changed, in case that
 // somebody deleted it. That costs the API server no write.
 const reportAgain = 10 * time.Minute
+
+const nodeReports, nodeHeartbeats = "nodereports", "nodeheartbeats"
 
 // A NodeHeartbeat is renewed every renewEvery, and valid for heartbeatDuration: a load
 // balancer whose renewals fail twice still counts as reporting.
@@ -150,7 +154,10 @@ func (s *Source) ReportServices(ctx context.Context, all []source.Outcome) {
 	if r.services != nil && reflect.DeepEqual(*r.services, now) && time.Since(r.servicesAt) < reportAgain {
 		return
 	}
-	err := s.applyOwn(ctx, "NodeReport", now)
+	err := s.applyOwn(ctx, nodeReports, &v1alpha1.NodeReport{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NodeReport"},
+		ObjectMeta: metav1.ObjectMeta{Name: crd.ReportName(s.reportsAs()), OwnerReferences: s.nodeOwns()}, Status: now,
+	})
 	if err == nil {
 		r.services, r.servicesAt = &now, time.Now()
 	}
@@ -165,27 +172,28 @@ func (s *Source) Renew(ctx context.Context) {
 		return
 	}
 	now := time.Now()
-	err := s.applyOwn(ctx, "NodeHeartbeat", v1alpha1.NodeHeartbeatStatus{
-		Node: s.reportsAs(), RenewTime: metav1.NewTime(now), DurationSeconds: int32(heartbeatDuration.Seconds()),
-	})
+	owners, err := s.owners(ctx)
+	if err == nil {
+		err = s.applyOwn(ctx, nodeHeartbeats, &v1alpha1.NodeHeartbeat{
+			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NodeHeartbeat"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace(), Name: crd.ReportName(s.reportsAs()), OwnerReferences: owners},
+			Status:     v1alpha1.NodeHeartbeatStatus{Node: s.reportsAs(), RenewTime: metav1.NewTime(now), DurationSeconds: int32(heartbeatDuration.Seconds())},
+		})
+	}
 	if err == nil {
 		r.renewed = now
 	}
 	s.complain(ctx, &r.renewalFailed, failure(err), "failed to renew the heartbeat, will retry")
 }
 
-// reportResources are the resources of the reports of a load balancer, by kind.
-var reportResources = map[string]string{"NodeReport": "nodereports", "NodeHeartbeat": "nodeheartbeats"}
-
-// applyOwn writes a report of this load balancer.
-func (s *Source) applyOwn(ctx context.Context, kind string, status any) error {
-	name, force := crd.ReportName(s.reportsAs()), true
-	metadata := metav1.ObjectMeta{Name: name, OwnerReferences: s.nodeOwns()}
-	body, err := json.Marshal(map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": kind, "metadata": metadata, "status": status})
+// applyOwn writes an object of this load balancer.
+func (s *Source) applyOwn(ctx context.Context, resource string, o metav1.Object) error {
+	body, err := json.Marshal(o)
 	if err != nil {
 		return err
 	}
-	return s.client.own.Patch(types.ApplyPatchType).Resource(reportResources[kind]).Name(name).
+	force := true
+	return s.client.own.Patch(types.ApplyPatchType).NamespaceIfScoped(o.GetNamespace(), o.GetNamespace() != "").Resource(resource).Name(o.GetName()).
 		VersionedParams(&metav1.PatchOptions{FieldManager: component, Force: &force}, metav1.ParameterCodec).Body(body).Do(ctx).Error()
 }
 
@@ -199,24 +207,43 @@ func (s *Source) nodeOwns() []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: corev1.SchemeGroupVersion.String(), Kind: kindNode, Name: n.Name, UID: n.uid}}
 }
 
+// owners returns the object with which the cluster deletes what this load balancer writes to its
+// namespace: its Pod if it is a dedicated one, or else its Node.
+func (s *Source) owners(ctx context.Context) ([]metav1.OwnerReference, error) {
+	r := &s.reporter
+	if s.config.Pod != "" && r.pod == nil {
+		var list corev1.PodList
+		err := s.client.core.Get().Namespace(s.namespace()).Resource("pods").
+			VersionedParams(&metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, s.config.Pod).String()}, metav1.ParameterCodec).
+			Do(ctx).Into(&list)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range list.Items {
+			r.pod = &metav1.OwnerReference{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Pod", Name: p.Name, UID: p.UID}
+		}
+	}
+	if r.pod != nil {
+		return []metav1.OwnerReference{*r.pod}, nil
+	}
+	return s.nodeOwns(), nil
+}
+
 // RemoveServices deletes the NodeReport and the NodeHeartbeat of this load balancer, which
 // stops.
 func (s *Source) RemoveServices(ctx context.Context) {
 	r := &s.reporter
+	name := crd.ReportName(s.reportsAs())
 	if r.services != nil {
-		err := s.removeOwn(ctx, "NodeReport")
+		err := s.client.own.Delete().Resource(nodeReports).Name(name).Do(ctx).Error()
 		r.services = nil
 		s.complain(ctx, &r.servicesFailed, failure(err), "failed to remove the report of Services from the API server")
 	}
 	if !r.renewed.IsZero() {
-		err := s.removeOwn(ctx, "NodeHeartbeat")
+		err := s.client.own.Delete().Namespace(s.namespace()).Resource(nodeHeartbeats).Name(name).Do(ctx).Error()
 		r.renewed = time.Time{}
 		s.complain(ctx, &r.renewalFailed, failure(err), "failed to remove the heartbeat")
 	}
-}
-
-func (s *Source) removeOwn(ctx context.Context, kind string) error {
-	return s.client.own.Delete().Resource(reportResources[kind]).Name(crd.ReportName(s.reportsAs())).Do(ctx).Error()
 }
 
 // failure returns the text of an error, unless the resource or the object does not exist.

@@ -3,15 +3,11 @@ package kube
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/api/v1alpha1"
@@ -28,8 +24,7 @@ const downPace = time.Minute
 type sessions struct {
 	// written are those that exist, by name; nil if they have not been read.
 	written map[string]writtenSession
-	pod     *metav1.OwnerReference // nil if unknown
-	failed  string                 // last logged
+	failed  string // last logged
 }
 
 type writtenSession struct {
@@ -48,10 +43,7 @@ func (s *Source) ReportSessions(ctx context.Context, peers []advertise.Peer) {
 	if err != nil {
 		failed = err.Error()
 	}
-	if failed != "" && failed != r.failed && ctx.Err() == nil {
-		s.config.Log.Warn("failed to report BGP sessions to the API server, will retry", "error", failed)
-	}
-	r.failed = failed
+	s.complain(ctx, &r.failed, failed, "failed to report BGP sessions to the API server, will retry")
 }
 
 func (s *Source) writeSessions(ctx context.Context, peers []advertise.Peer) error {
@@ -59,7 +51,7 @@ func (s *Source) writeSessions(ctx context.Context, peers []advertise.Peer) erro
 	if known, err := s.readSessions(ctx); !known {
 		return err
 	}
-	owners, err := s.sessionOwners(ctx)
+	owners, err := s.owners(ctx)
 	if err != nil {
 		return err
 	}
@@ -69,11 +61,12 @@ func (s *Source) writeSessions(ctx context.Context, peers []advertise.Peer) erro
 			continue
 		}
 		o := crd.SessionOf(s.config.Node, s.config.Pod, p, owners)
+		o.Namespace = s.namespace()
 		now[o.Name] = true
 		if was, ok := r.written[o.Name]; ok && was.current(&o) {
 			continue
 		}
-		if failed := s.applySession(ctx, &o); failed != nil {
+		if failed := s.applyOwn(ctx, bgpSessions, &o); failed != nil {
 			err = cmp.Or(err, failed)
 			continue
 		}
@@ -120,28 +113,6 @@ func (s *Source) readSessions(ctx context.Context) (known bool, err error) {
 	return true, nil
 }
 
-// sessionOwners returns the object with which the cluster deletes those of this load
-// balancer: its Pod if it is a dedicated one, or else its Node.
-func (s *Source) sessionOwners(ctx context.Context) ([]metav1.OwnerReference, error) {
-	r := &s.reporter.sessions
-	if s.config.Pod != "" && r.pod == nil {
-		var list corev1.PodList
-		err := s.client.core.Get().Namespace(s.namespace()).Resource("pods").
-			VersionedParams(&metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, s.config.Pod).String()}, metav1.ParameterCodec).
-			Do(ctx).Into(&list)
-		if err != nil {
-			return nil, err
-		}
-		for _, p := range list.Items {
-			r.pod = &metav1.OwnerReference{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Pod", Name: p.Name, UID: p.UID}
-		}
-	}
-	if r.pod != nil {
-		return []metav1.OwnerReference{*r.pod}, nil
-	}
-	return s.nodeOwns(), nil
-}
-
 // current reports whether an object need not be written again. It completes now: a session
 // that stays down is down since the first failed attempt.
 func (w *writtenSession) current(now *v1alpha1.BGPSession) bool {
@@ -153,14 +124,4 @@ func (w *writtenSession) current(now *v1alpha1.BGPSession) bool {
 		}
 	}
 	return age < reportAgain && equality.Semantic.DeepEqual(w.Status, now.Status) && equality.Semantic.DeepEqual(w.OwnerReferences, now.OwnerReferences)
-}
-
-func (s *Source) applySession(ctx context.Context, o *v1alpha1.BGPSession) error {
-	body, err := json.Marshal(o)
-	if err != nil {
-		return err
-	}
-	force := true
-	return s.client.own.Patch(types.ApplyPatchType).Namespace(s.namespace()).Resource(bgpSessions).Name(o.Name).
-		VersionedParams(&metav1.PatchOptions{FieldManager: component, Force: &force}, metav1.ParameterCodec).Body(body).Do(ctx).Error()
 }
