@@ -12,6 +12,7 @@ func TestChain(t *testing.T) {
 	t.Run("external and cluster addresses", w.beyond)
 	t.Run("BGP sessions", w.sessions)
 	t.Run("dedicated load balancer", w.dedicated)
+	t.Run("killed load balancer", w.killed)
 	t.Run("degraded node", w.degraded)
 	t.Run("API server away", w.serverAway)
 	t.Run("health without API server", w.healthAlone)

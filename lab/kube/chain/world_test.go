@@ -303,7 +303,7 @@ func (w *world) address(t *testing.T, name string) (vip netip.Addr) {
 	return vip
 }
 
-// reported waits until the conditions of a Service say what load balancers report.
+// reported waits until the conditions of a Service begin so: what load balancers report.
 func (w *world) reported(t *testing.T, name, want string) {
 	t.Helper()
 	testkit.Eventually(t, within, func() error {
@@ -316,7 +316,7 @@ func (w *world) reported(t *testing.T, name, want string) {
 			if c == nil {
 				return fmt.Errorf("%s has no condition %s", name, of)
 			}
-			if got := fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message); got != want {
+			if got := fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message); !strings.HasPrefix(got, want) {
 				return fmt.Errorf("%s of %s is %q, want %q", of, name, got, want)
 			}
 		}

@@ -26,3 +26,18 @@ func (w *world) dedicated(t *testing.T) {
 	w.drop(t, "shared")
 	w.routed(t, shared)
 }
+
+// killed ends the agent of a node without warning: the conditions of Services say that it does not
+// report, until it returns.
+func (w *world) killed(t *testing.T) {
+	vip := w.serving(t, "web", "s1")
+	w.reported(t, "web", "True AllNodes: 2/2 nodes")
+	w.kill(t, "n2")
+	must(t, w.Apply(t.Context(), // instead of the 150 seconds
+		"{apiVersion: fairlead.io/v1alpha1, kind: NodeHeartbeat, metadata: {name: n2, namespace: fairlead}, status: {durationSeconds: 1}}"))
+	w.reported(t, "web", "False SomeNodes: 1/2 nodes; n2: has not reported since 20")
+	w.agent(t, "n2")
+	w.reported(t, "web", "True AllNodes: 2/2 nodes")
+	w.drop(t, "web")
+	w.routed(t, vip)
+}
