@@ -23,18 +23,23 @@ type beats map[string]beat
 // clocks of nodes nor that of the API server need be right.
 type beat struct{ said, at time.Time }
 
-// hear updates the heartbeats, and returns since when each load balancer is silent: zero if it is
-// not.
-func (b beats) hear(all []*v1alpha1.NodeHeartbeat, now time.Time) map[string]time.Time {
+// update updates the heartbeats, and returns the last renewal of each load balancer that is
+// silent, and zero for the others.
+func (b beats) update(all []*v1alpha1.NodeHeartbeat, now time.Time) map[string]time.Time {
 	var newest time.Time
+	latest := map[string]*v1alpha1.NodeHeartbeat{} // of those in several namespaces
 	for _, h := range all {
-		if said := crd.Renewed(h); said.After(newest) {
+		said := crd.Renewed(h)
+		if before := latest[h.Status.Node]; before == nil || said.After(crd.Renewed(before)) {
+			latest[h.Status.Node] = h
+		}
+		if said.After(newest) {
 			newest = said
 		}
 	}
 	silent := map[string]time.Time{}
-	for _, h := range all {
-		name, said := h.Status.Node, crd.Renewed(h)
+	for name, h := range latest {
+		said := crd.Renewed(h)
 		was, ok := b[name]
 		switch {
 		case !ok: // the age of what is found at first depends on the others
@@ -70,19 +75,19 @@ func (t *term) followHeartbeats(ctx context.Context) {
 	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 		return
 	}
-	hear := func(b beats) map[string]time.Time {
-		return b.hear(listed[v1alpha1.NodeHeartbeat](informer), time.Now())
+	update := func(b beats) map[string]time.Time {
+		return b.update(listed[v1alpha1.NodeHeartbeat](informer), time.Now())
 	}
-	for _, since := range hear(beats{}) {
+	for _, since := range update(beats{}) {
 		if !since.IsZero() { // or it has not been renewed yet since the API server is back
 			sleep.For(ctx, keepReports*t.StatusInterval)
 			break
 		}
 	}
 	for first := true; ; first = false {
-		now := hear(known)
+		now := update(known)
 		if was := t.silent.Swap(&now); first {
-			close(t.heard)
+			close(t.heartbeatsRead)
 		} else if !maps.Equal(*was, now) {
 			t.lost()
 		}
@@ -98,7 +103,7 @@ func (t *term) awaitHeartbeats(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-t.heard:
+	case <-t.heartbeatsRead:
 		return true
 	}
 }
@@ -136,7 +141,7 @@ func (t *term) isGone(balancer string) bool {
 	return !exists
 }
 
-// silentSince returns since when a load balancer is silent: zero if it is not.
+// silentSince returns the last renewal of a load balancer that is silent, and zero for others.
 func (t *term) silentSince(balancer string) time.Time {
 	if silent := t.silent.Load(); silent != nil {
 		return (*silent)[balancer]

@@ -140,7 +140,8 @@ func (t *term) listenReports(r *reports, queue serviceQueue) {
 	})
 }
 
-// usedReport is a NodeReport in use. by is its load balancer, since when that is silent, if it is.
+// usedReport is a NodeReport in use. by is its load balancer, since the last renewal of one that
+// is silent.
 type usedReport struct {
 	*v1alpha1.NodeReport
 	by    string

@@ -35,7 +35,11 @@ func TestSilent(t *testing.T) {
 		for _, node := range step.renew {
 			said[node] = step.after
 		}
-		var all []*v1alpha1.NodeHeartbeat
+		old := metav1.NewTime(server.Add(-time.Hour)) // left in another namespace
+		all := []*v1alpha1.NodeHeartbeat{{
+			ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Time: &old}}},
+			Status:     v1alpha1.NodeHeartbeatStatus{Node: "n1", DurationSeconds: 150},
+		}}
 		for node, at := range said {
 			h := &v1alpha1.NodeHeartbeat{Status: v1alpha1.NodeHeartbeatStatus{Node: node, DurationSeconds: 150, RenewTime: metav1.Unix(int64(len(node)), 0)}}
 			time := metav1.NewTime(server.Add(at))
@@ -43,7 +47,7 @@ func TestSilent(t *testing.T) {
 			all = append(all, h)
 		}
 		got := []string{}
-		for node, since := range known.hear(all, local.Add(step.after)) {
+		for node, since := range known.update(all, local.Add(step.after)) {
 			if since.IsZero() {
 				continue
 			}

@@ -49,10 +49,10 @@ type term struct {
 	complaints flowcontrol.RateLimiter
 	// reports are those in use, sorted by load balancer.
 	reports atomic.Pointer[[]usedReport]
-	// silent has the load balancers with a heartbeat, and since when each is silent: zero if it
-	// is not. heard is closed once they are known.
-	silent atomic.Pointer[map[string]time.Time]
-	heard  chan struct{}
+	// silent has the load balancers with a heartbeat, with the last renewal of those that are
+	// silent. heartbeatsRead is closed once they are known.
+	silent         atomic.Pointer[map[string]time.Time]
+	heartbeatsRead chan struct{}
 
 	mu    sync.Mutex // guards the following
 	alloc *addresspool.Allocator
@@ -79,7 +79,7 @@ func (k *Controller) lead(ctx context.Context, leading func() error) {
 		Controller: k, leading: leading,
 		queue: newQueue(), stamps: newQueue(),
 
-		poolsChanged: make(chan struct{}, 1), used: make(chan struct{}, 1), freed: make(chan struct{}, 1), heard: make(chan struct{}),
+		poolsChanged: make(chan struct{}, 1), used: make(chan struct{}, 1), freed: make(chan struct{}, 1), heartbeatsRead: make(chan struct{}),
 		complaints: flowcontrol.NewTokenBucketRateLimiter(0.2, 5),
 		alloc:      addresspool.New(), known: map[string]crd.Pool{}, waiting: map[service.ID]bool{},
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/internal/kubeclient"
 	"github.com/fairlead/fairlead/source/gateway"
+	"github.com/fairlead/fairlead/source/kube/listing"
 	"github.com/fairlead/fairlead/source/object"
 )
 
@@ -144,7 +145,7 @@ func (s *Source) reflectors() []func(context.Context) {
 }
 
 // listWatch requests lists instead of streaming lists: the API server takes three times as
-// long to stream 100,000 objects, and readList buffers no more of a list than a stream
+// long to stream 100,000 objects, and listing.Read buffers no more of a list than a stream
 // would.
 type listWatch struct{ *cache.ListWatch }
 
@@ -242,7 +243,7 @@ func readAll[V any](ctx context.Context, r resource, o metav1.ListOptions, read 
 		return nil, err
 	}
 	defer body.Close()
-	list.ListMeta, err = readList(body, func(text []byte) error {
+	list.ListMeta, err = listing.Read(body, func(text []byte) error {
 		object := r.blank()
 		if err := object.Unmarshal(text); err != nil {
 			return err

@@ -4,7 +4,7 @@
 // both the service proxy (a proxy.Sink) and the balancer (as a source.Source). While the
 // API server is unreachable, the last known state stays in force.
 //
-// An object passes through client.go (requests), list.go (a list, as it arrives),
+// An object passes through client.go (requests), listing (a list, as it arrives),
 // service.go, slice.go and node.go (conversion for the proxy; for the balancer: package
 // object), store.go (differences), and balance.go (snapshots). pods.go follows Pods if a
 // Service is on a secondary network. routing.go and peers.go do this for BGP, with the

@@ -1,4 +1,5 @@
-package kube
+// Package listing parses lists of an API server while they arrive.
+package listing
 
 import (
 	"bufio"
@@ -23,10 +24,10 @@ const (
 	bufferBytes = 64 << 10
 )
 
-// readList parses a list item by item as it arrives from the API server, so that neither
+// Read parses a protobuf list item by item as it arrives from the API server, so that neither
 // its text nor its objects are ever in memory in full. item must not retain its argument.
-func readList(from io.Reader, item func(text []byte) error) (meta metav1.ListMeta, err error) {
-	r := &listReader{r: bufio.NewReaderSize(from, bufferBytes)}
+func Read(from io.Reader, item func(text []byte) error) (meta metav1.ListMeta, err error) {
+	r := &reader{r: bufio.NewReaderSize(from, bufferBytes)}
 	begin, err := r.take(uint64(len(magic)))
 	if err == nil && string(begin) != magic {
 		err = fmt.Errorf("it begins with %q", begin)
@@ -50,15 +51,15 @@ func readList(from io.Reader, item func(text []byte) error) (meta metav1.ListMet
 	return meta, nil
 }
 
-// listReader parses protobuf messages in which all fields are length-delimited.
-type listReader struct {
+// reader parses protobuf messages in which all fields are length-delimited.
+type reader struct {
 	r    *bufio.Reader
 	read uint64
 	buf  []byte
 }
 
 // ReadByte counts the bytes read, for encoding/binary.
-func (l *listReader) ReadByte() (byte, error) {
+func (l *reader) ReadByte() (byte, error) {
 	b, err := l.r.ReadByte()
 	if err == nil {
 		l.read++
@@ -68,7 +69,7 @@ func (l *listReader) ReadByte() (byte, error) {
 
 // fields parses the fields of a message of a given size; each reads, or skips, one. A
 // message of unknown size ends with the text.
-func (l *listReader) fields(size uint64, each func(number, size uint64) error) error {
+func (l *reader) fields(size uint64, each func(number, size uint64) error) error {
 	for end := l.read + size; l.read < end; {
 		tag, err := binary.ReadUvarint(l)
 		if errors.Is(err, io.EOF) && size == math.MaxInt64 {
@@ -101,7 +102,7 @@ func whole(err error) error {
 	return err
 }
 
-func (l *listReader) items(size uint64, meta *metav1.ListMeta, item func([]byte) error) error {
+func (l *reader) items(size uint64, meta *metav1.ListMeta, item func([]byte) error) error {
 	return l.fields(size, func(number, size uint64) error {
 		if number != listMeta && number != listItem {
 			return l.skip(size)
@@ -117,7 +118,7 @@ func (l *listReader) items(size uint64, meta *metav1.ListMeta, item func([]byte)
 }
 
 // take reads n bytes, which are valid until the next call.
-func (l *listReader) take(n uint64) ([]byte, error) {
+func (l *reader) take(n uint64) ([]byte, error) {
 	if n > maxItem {
 		return nil, fmt.Errorf("an item of %d bytes; no more than %d are read", n, maxItem)
 	}
@@ -129,7 +130,7 @@ func (l *listReader) take(n uint64) ([]byte, error) {
 	return l.buf[:n], whole(err)
 }
 
-func (l *listReader) skip(n uint64) error {
+func (l *reader) skip(n uint64) error {
 	k, err := io.CopyN(io.Discard, l.r, int64(n))
 	l.read += uint64(k)
 	return whole(err)

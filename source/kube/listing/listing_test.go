@@ -1,4 +1,4 @@
-package kube
+package listing
 
 import (
 	"bytes"
@@ -26,9 +26,10 @@ func encoded(t testing.TB, n int) (*discoveryv1.EndpointSliceList, []byte) {
 		ListMeta: metav1.ListMeta{ResourceVersion: "7", Continue: "more"},
 	}
 	for i := range n {
-		s := sliceOf(fmt.Sprintf("web-%d", i), "web", "10.200.0.1", "10.200.0.2")
+		s := discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
+		s.Name, s.Endpoints = fmt.Sprintf("web-%d", i), []discoveryv1.Endpoint{{Addresses: []string{"10.200.0.1"}}, {Addresses: []string{"10.200.0.2"}}}
 		s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: metav1.NewFieldsV1(strings.Repeat("x", 300*i))}}
-		full.Items = append(full.Items, *s)
+		full.Items = append(full.Items, s)
 	}
 	scheme := runtime.NewScheme()
 	if err := discoveryv1.AddToScheme(scheme); err != nil {
@@ -49,7 +50,7 @@ func encoded(t testing.TB, n int) (*discoveryv1.EndpointSliceList, []byte) {
 // read reads a list of slices.
 func read(from io.Reader) (metav1.ListMeta, []discoveryv1.EndpointSlice, error) {
 	var items []discoveryv1.EndpointSlice
-	meta, err := readList(from, func(text []byte) error {
+	meta, err := Read(from, func(text []byte) error {
 		var s discoveryv1.EndpointSlice
 		err := s.Unmarshal(text)
 		items = append(items, s)
@@ -58,7 +59,7 @@ func read(from io.Reader) (metav1.ListMeta, []discoveryv1.EndpointSlice, error) 
 	return meta, items, err
 }
 
-func TestReadList(t *testing.T) {
+func TestRead(t *testing.T) {
 	for _, n := range []int{0, 1, 50} {
 		want, text := encoded(t, n)
 		for name, r := range map[string]io.Reader{"whole": bytes.NewReader(text), "in bytes": iotest.OneByteReader(bytes.NewReader(text))} {
@@ -82,9 +83,9 @@ func TestReadList(t *testing.T) {
 	}
 }
 
-// FuzzReadList compares the reader with the library: what both accept must be equal, and no
+// FuzzRead compares the reader with the library: what both accept must be equal, and no
 // input may cause a panic or unbounded memory use.
-func FuzzReadList(f *testing.F) {
+func FuzzRead(f *testing.F) {
 	for n := range 3 {
 		_, text := encoded(f, n)
 		f.Add(text)
