@@ -1,6 +1,7 @@
 package sysdump
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -32,6 +33,13 @@ func (f *findings) events(all []event.Event, now time.Time) {
 	f.repeated(all, now)
 }
 
+// tableFixes has what makes a table larger.
+var tableFixes = map[string]string{
+	"frontends": "increase --max-frontends", "list-entries": "increase --max-frontends", "backends": "increase --max-backends",
+	"flows": "increase --max-flows", "dsr-flows": "increase --max-flows",
+	"proxy-frontends": "increase --proxy-max-frontends", "proxy-endpoints": "increase --proxy-max-targets",
+}
+
 // tables reports tables that are nearly full.
 func (f *findings) tables(all []event.Event) {
 	filling := map[string]string{}
@@ -44,7 +52,7 @@ func (f *findings) tables(all []event.Event) {
 		}
 	}
 	for _, table := range slices.Sorted(maps.Keys(filling)) {
-		f.add(Finding{Severity: doctor.Degraded, Object: "table " + table, Cause: "it is nearly full: " + filling[table], Fix: "increase --max-" + table, From: "fairlead get events --type TableFilling"})
+		f.add(Finding{Severity: doctor.Degraded, Object: "table " + table, Cause: "it is nearly full: " + filling[table], Fix: cmp.Or(tableFixes[table], "see FairleadTableFilling in docs/troubleshooting.md"), From: "fairlead get events --type TableFilling"})
 	}
 }
 

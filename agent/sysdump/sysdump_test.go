@@ -161,6 +161,19 @@ func TestFindings(t *testing.T) {
 	}
 }
 
+// TestFixOfTables: a finding names a flag that exists, or else the runbook.
+func TestFixOfTables(t *testing.T) {
+	for table, want := range map[string]string{
+		"flows": "increase --max-flows", "list-entries": "increase --max-frontends", "proxy-endpoints": "increase --proxy-max-targets", "rings": "see FairleadTableFilling",
+	} {
+		var f findings
+		f.tables([]event.Event{{Type: event.TableFilling, Field: table}})
+		if len(f.all) != 1 || !strings.HasPrefix(f.all[0].Fix, want) {
+			t.Errorf("%s: %+v, want %s", table, f.all, want)
+		}
+	}
+}
+
 // TestMerge makes one dump of two, and names the node without one.
 func TestMerge(t *testing.T) {
 	one := func(version string) *bytes.Buffer {

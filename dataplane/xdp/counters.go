@@ -83,10 +83,10 @@ func (d *DataPlane) Describe() dataplane.Description {
 func (d *DataPlane) Tables() []dataplane.Table {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return append(d.rings.Tables(), []dataplane.Table{
+	return slices.Concat(d.rings.Tables(), d.lists.Tables(), []dataplane.Table{
 		{Name: "frontends", Used: len(d.programmed), Size: d.config.MaxFrontends},
 		{Name: "backends", Used: len(d.servers.byID), Size: d.config.MaxBackends},
-	}...)
+	})
 }
 
 // FlowTable returns how full the flow table is, which takes a while if it is large.

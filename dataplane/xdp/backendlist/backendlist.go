@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
 )
@@ -55,6 +56,15 @@ func (l *Lists) Close() error {
 
 // Fits reports whether there is room for so many more entries.
 func (l *Lists) Fits(more int) bool { return more == 0 || l.count+more <= l.max }
+
+// Tables returns how full the memory of the lists is, and how many entries they have.
+func (l *Lists) Tables() []dataplane.Table {
+	_, words := l.words.Usage()
+	return []dataplane.Table{
+		{Name: "lists", Used: int(words), Size: l.words.Room()},
+		{Name: "list-entries", Used: l.count, Size: l.max},
+	}
+}
 
 // Of returns a frontend's list.
 func (l *Lists) Of(frontend uint32) []Entry { return parse(l.words.Get(frontend)) }

@@ -58,6 +58,12 @@ func (l *Lists) read() {
 	}
 }
 
+// Usage returns the number of segments, and of words that lists have.
+func (l *Lists) Usage() (segments int, words uint32) { return l.memory.usage() }
+
+// Room is the number of words that fit into all segments.
+func (l *Lists) Room() int { return int(l.memory.outer.MaxEntries()) * int(l.memory.spec.MaxEntries) }
+
 // Len is the number of lists of which each may be empty.
 func (l *Lists) Len() int { return len(l.index) }
 
