@@ -38,7 +38,7 @@ var agents = []string{"n1", "n2", "s1", "s2"}
 func (w *world) serverAway(t *testing.T) {
 	vip := w.serving(t, "web", "s1", "s2")
 	tr := w.flow(t, vip, "n2")
-	w.kept(t, "n1", vip)
+	w.kept(t, "n1", vip, "s1", "s2")
 	pid, err := w.APIServer.PID()
 	must(t, err)
 	began := time.Now()
@@ -89,13 +89,19 @@ func (w *world) serverAway(t *testing.T) {
 // keptBy is the cache file of an agent that starts without an API server.
 func keptBy(agent string) string { return socket(agent) + ".kept" }
 
-// kept waits until an agent has cached a Service with its address.
-func (w *world) kept(t *testing.T, agent string, vip netip.Addr) {
+// kept waits until an agent has cached a Service with its address and backends: it writes at most
+// every ten seconds.
+func (w *world) kept(t *testing.T, agent string, vip netip.Addr, by ...string) {
 	t.Helper()
 	testkit.Eventually(t, within, func() error {
 		text, err := os.ReadFile(keptBy(agent))
 		if err == nil && !strings.Contains(string(text), vip.String()) {
-			err = fmt.Errorf("%s has not cached %s", agent, vip)
+			return fmt.Errorf("%s has not cached %s", agent, vip)
+		}
+		for _, name := range by {
+			if err == nil && !strings.Contains(string(text), hosts[name].String()) {
+				err = fmt.Errorf("%s has not cached %s", agent, name)
+			}
 		}
 		return err
 	})
@@ -107,7 +113,7 @@ func (w *world) healthAlone(t *testing.T) {
 	vip := w.serving(t, "web", "s1", "s2")
 	balancers := []string{"n1", "n2"}
 	for _, name := range balancers {
-		w.kept(t, name, vip)
+		w.kept(t, name, vip, "s1", "s2")
 	}
 	must(t, w.APIServer.Stop())
 	for _, name := range balancers {
