@@ -11,8 +11,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/source"
@@ -125,9 +128,11 @@ func silentAgents(t *testing.T, w *world) {
 	work := func(node, pod string) {
 		s := w.dedicated(t, node, pod)
 		s.Report(context.Background(), map[sourcekube.Reported]sourcekube.Report{{Kind: "BGPPeer", Name: "tor"}: {Ready: true, Message: "established"}})
+		s.ReportSessions(context.Background(), []advertise.Peer{{Name: "tor", Address: "10.0.0.110", State: advertise.Established, Since: time.Now(), BFD: "up"}})
 		s.ReportServices(context.Background(), []source.Outcome{web})
 		s.Renew(context.Background())
 	}
+	const established = "established up "
 	work("n1", "")
 	work("n2", "")
 	work("n2", "web-1")
@@ -137,7 +142,11 @@ func silentAgents(t *testing.T, w *world) {
 	w.kill(t, "n2")
 	w.wantReported(t, "web", "False SomeNodes: "+lost, "False SomeNodes: "+lost)
 	w.wantRouting(t, "BGPPeer", "tor", "2/3 Accepted=True Accepted: ; Established=False SomeNodes: "+lost)
+	w.wantSession(t, "n2--tor", "unknown  the load balancer has not reported since 20")
+	w.wantSession(t, "n2--web-1--tor", established)
+	w.wantSession(t, "n1--tor", established)
 	work("n2", "")
+	w.wantSession(t, "n2--tor", established)
 	w.wantReported(t, "web", "True AllNodes: 3/3 nodes", "True AllNodes: 3/3 nodes")
 	w.wantRouting(t, "BGPPeer", "tor", "3/3 ")
 	w.kill(t, "n2--web-1")
@@ -160,6 +169,24 @@ func silentAgents(t *testing.T, w *world) {
 	w.must(t, w.any.Resource(resources["BGPPeer"]).Delete(context.Background(), "tor", metav1.DeleteOptions{}))
 	w.must(t, beats.DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 	w.must(t, w.any.Resource(resources["NodeReport"]).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	w.must(t, w.any.Resource(resources["BGPSession"]).Namespace("fairlead").DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+}
+
+// wantSession waits until a BGPSession has a state, a BFD state and an error that begin so.
+func (w *world) wantSession(t *testing.T, name, want string) {
+	t.Helper()
+	eventually(t, "the session "+name, func() string {
+		o, err := w.any.Resource(resources["BGPSession"]).Namespace("fairlead").Get(context.Background(), name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		var s v1alpha1.BGPSession
+		w.must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &s))
+		if got := s.Status.State + " " + s.Status.BFD + " " + s.Status.LastError; !strings.HasPrefix(got, want) {
+			return got
+		}
+		return ""
+	})
 }
 
 // kill makes the last heartbeat of an agent, by its name, valid for only a second.

@@ -59,6 +59,8 @@ func TestRightsAreThoseThatAreUsed(t *testing.T) {
 	w.clear(t)
 	agesOf(t, w)
 	w.clear(t)
+	silentAgents(t, w)
+	w.clear(t)
 
 	granted := grants(t, w)
 	if len(granted) < 10 {

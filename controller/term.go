@@ -109,6 +109,7 @@ func (k *Controller) lead(ctx context.Context, leading func() error) {
 	running.Go(func() { t.keepRouting(ctx) })
 	running.Go(func() { t.followReports(ctx) })
 	running.Go(func() { t.followHeartbeats(ctx) })
+	running.Go(func() { t.markSessions(ctx) })
 	if t.Cloud != nil {
 		running.Go(func() { t.carry(ctx) })
 	}

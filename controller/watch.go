@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,16 +68,26 @@ func (d kind) get(ctx context.Context, options metav1.ListOptions) (runtime.Obje
 // patch merges annotations or a status into an object, unless the object has changed
 // meanwhile, and reports whether that is done.
 func (t *term) patch(ctx context.Context, client rest.Interface, resource string, of *metav1.ObjectMeta, annotations, status map[string]any) bool {
-	metadata := map[string]any{"resourceVersion": of.ResourceVersion, "uid": of.UID}
+	change := map[string]any{}
 	if annotations != nil {
-		metadata["annotations"] = annotations
+		change["metadata"] = map[string]any{"annotations": annotations}
 	}
-	change, written := map[string]any{"metadata": metadata}, resource
-	r := client.Patch(types.MergePatchType).Resource(resource).NamespaceIfScoped(of.Namespace, of.Namespace != "").Name(of.Name)
-	if status != nil {
-		change["status"], written = status, resource+"/status"
-		r = r.SubResource("status")
+	if status == nil {
+		return t.merge(ctx, client, resource, "", of, change)
 	}
+	change["status"] = status
+	return t.merge(ctx, client, resource, "status", of, change)
+}
+
+// merge merges a change into an object or its subresource, unless the object has changed
+// meanwhile, and reports whether that is done.
+func (t *term) merge(ctx context.Context, client rest.Interface, resource, subresource string, of *metav1.ObjectMeta, change map[string]any) bool {
+	metadata, ok := change["metadata"].(map[string]any)
+	if !ok {
+		metadata = map[string]any{}
+	}
+	metadata["resourceVersion"], metadata["uid"] = of.ResourceVersion, of.UID
+	change["metadata"] = metadata
 	body, err := json.Marshal(change)
 	if err == nil {
 		err = t.leading()
@@ -86,13 +97,15 @@ func (t *term) patch(ctx context.Context, client rest.Interface, resource string
 	ctx, cancel := context.WithTimeout(ctx, t.LeaseDuration/3)
 	defer cancel()
 	if err == nil {
-		err = r.VersionedParams(&metav1.PatchOptions{FieldManager: component}, metav1.ParameterCodec).Body(body).Do(ctx).Error()
+		err = client.Patch(types.MergePatchType).Resource(resource).SubResource(subresource).NamespaceIfScoped(of.Namespace, of.Namespace != "").Name(of.Name).
+			VersionedParams(&metav1.PatchOptions{FieldManager: component}, metav1.ParameterCodec).Body(body).Do(ctx).Error()
 	}
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
 		return true
 	case apierrors.IsConflict(err): // the informer will deliver the change
 	case ctx.Err() == nil && t.complaints.TryAccept():
+		written := strings.Trim(resource+"/"+subresource, "/")
 		t.Log.Warn("failed to write to the API server, will retry", "resource", written, "namespace", of.Namespace, "name", of.Name, "error", words(err, "patch", written, ""))
 	}
 	return false

@@ -11,11 +11,15 @@ const (
 	LabelPeer = "fairlead.io/peer"
 )
 
+// SessionUnknown is the state of a session whose load balancer does not report any more.
+const SessionUnknown = "unknown"
+
 // BGPSession is the state of the session between a load balancer and a BGP peer, in the
 // namespace of the load balancer. Its agent writes it, within ten seconds of a change, and
 // removes it when the peer is no longer configured or the agent stops. While a session is not
-// established, the agent writes it at most once a minute. The session of an agent that was
-// killed is deleted with its Node, and that of a dedicated load balancer with its Pod.
+// established, the agent writes it at most once a minute. If an agent was killed, the controller
+// sets the state to "unknown"; the session is deleted with its Node, and that of a dedicated load
+// balancer with its Pod.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:categories=fairlead,shortName=bgps
@@ -52,10 +56,11 @@ type BGPSessionStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	PeerAddress string `json:"peerAddress"`
 	// State is "established" or the state of the connection attempt: "idle", "connect",
-	// "opensent" or "openconfirm".
+	// "opensent" or "openconfirm". It is "unknown" if the load balancer does not report any more.
 	// +kubebuilder:validation:MaxLength=32
 	State string `json:"state"`
-	// Since is when the session was established or, if it is down, when it went down.
+	// Since is when the session was established or, if it is down, when it went down. If the
+	// state is unknown, it is the last sign of life of the load balancer.
 	Since metav1.Time `json:"since"`
 	// LastError is why a session that is not established failed.
 	// +kubebuilder:validation:MaxLength=1024

@@ -181,6 +181,9 @@ func (s *Source) Renew(ctx context.Context) {
 		})
 	}
 	if err == nil {
+		if !r.renewed.IsZero() && now.Sub(r.renewed) > heartbeatDuration {
+			r.sessions.written = nil // the controller has marked them
+		}
 		r.renewed = now
 	}
 	s.complain(ctx, &r.renewalFailed, failure(err), "failed to renew the heartbeat, will retry")

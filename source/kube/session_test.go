@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead/fairlead/advertise"
@@ -98,6 +99,23 @@ func TestSessions(t *testing.T) {
 	s.want()
 	s.flaps(up)
 	s.deleted(up)
+	s.marked(up)
+}
+
+// marked has the controller mark a session while its agent cannot reach the API server.
+func (s *sessioned) marked(up advertise.Peer) {
+	s.t.Helper()
+	a := s.agent("node-a", "")
+	a.ReportSessions(s.t.Context(), []advertise.Peer{up})
+	a.Renew(s.t.Context())
+	_, err := s.any.Resource(kinds["BGPSession"]).Namespace("fairlead").Patch(s.t.Context(), "node-a--tor", types.MergePatchType, []byte(`{"status":{"state":"unknown"}}`), metav1.PatchOptions{})
+	must(s.t, err)
+	a.ReportSessions(s.t.Context(), []advertise.Peer{up})
+	s.want("node-a--tor unknown")
+	a.reporter.renewed = a.reporter.renewed.Add(-2 * heartbeatDuration)
+	a.Renew(s.t.Context())
+	a.ReportSessions(s.t.Context(), []advertise.Peer{up})
+	s.want("node-a--tor established")
 }
 
 // agent returns the Source of a load balancer that knows its Node.
