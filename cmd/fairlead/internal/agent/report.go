@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
@@ -19,10 +20,14 @@ const reportPace = 10 * time.Second
 
 // report reports to the cluster until ctx ends, and then removes what it has written.
 func (a *agent) report(ctx context.Context) {
+	fromFlags := map[string]bool{}
+	for _, p := range speakerConfig(a.config).Peers {
+		fromFlags[p.Address.String()] = true
+	}
 	for sleep.For(ctx, reportPace) {
 		if v := a.loop.View(); v.Loaded && (a.speaker == nil || a.peersKnown.Load()) {
 			peers := a.peers()
-			a.cluster.Report(ctx, reports(peers, v.Plan, v.Announced))
+			a.cluster.Report(ctx, reports(peers, fromFlags, v.Plan, v.Announced))
 			a.cluster.ReportSessions(ctx, peers)
 			a.cluster.ReportServices(ctx, a.statusSource().Outcomes())
 			a.cluster.Renew(ctx)
@@ -42,16 +47,17 @@ func (a *agent) peers() []advertise.Peer {
 	return a.speaker.Peers()
 }
 
-// reports returns the sessions with BGPPeers, and what is advertised of each Advertisement.
-func reports(peers []advertise.Peer, p *plan.Plan, announced map[route.Route]time.Time) map[kube.Reported]kube.Report {
+// reports returns the sessions with BGPPeers, which are not those with the addresses from flags,
+// and what is advertised of each Advertisement.
+func reports(peers []advertise.Peer, fromFlags map[string]bool, p *plan.Plan, announced map[route.Route]time.Time) map[kube.Reported]kube.Report {
 	all := map[kube.Reported]kube.Report{}
 	for _, p := range peers {
-		if p.Name == "" || p.Unconfigured { // from --peer, or not configured at all
+		if p.Unconfigured || fromFlags[p.Address] {
 			continue
 		}
-		r := kube.Report{Ready: p.State == advertise.Established, Message: p.State}
-		if !r.Ready && p.LastError != "" {
-			r.Message += ": " + p.LastError
+		r := kube.Report{Ready: p.State == advertise.Established, Message: advertise.Established}
+		if !r.Ready { // the state of the attempt changes all the time, and each write goes to all agents
+			r.Message = strings.TrimSuffix("not established: "+p.LastError, ": ")
 		}
 		all[kube.Reported{Kind: "BGPPeer", Name: p.Name}] = r
 	}
