@@ -41,7 +41,7 @@ func EndWords(err error) string {
 }
 
 // DialWords explains why a connection was not established, and what to check. It is the same
-// for each attempt, so that whoever records it sees when the reason changes.
+// for each attempt, so that a reader of the log sees when the reason changes.
 func (d Target) DialWords(err error) string {
 	switch {
 	case errors.Is(err, unix.ECONNREFUSED):
