@@ -67,8 +67,8 @@ func (w *world) routed(ctx context.Context, vip netip.Addr, by ...string) error 
 // all sessions are established.
 func (w *world) reported(ctx context.Context, service string) error {
 	for _, args := range [][]string{
-		{"wait", "service/" + service, "--for=condition=Programmed"},
-		{"wait", "service/" + service, "--for=condition=Advertised"},
+		{"wait", "service/" + service, "--for=condition=fairlead.io/Programmed"},
+		{"wait", "service/" + service, "--for=condition=fairlead.io/Advertised"},
 		{"--namespace", "fairlead", "wait", "bgpsessions", "--all", "--for=jsonpath={.status.state}=established"},
 	} {
 		if err := w.await(ctx, "kubectl "+strings.Join(args, " "), func() error {
@@ -104,7 +104,7 @@ func (w *world) await(ctx context.Context, what string, f func() error) error {
 
 // writeState writes information for debugging a failure.
 func (w *world) writeState() error {
-	all := w.State("pods,services,endpointslices", []string{"fairlead", "status"}, []string{"fairlead", "get", "services"}, []string{"fairlead", "drops"})
+	all := w.State("pods,services,endpointslices,bgpsessions", []string{"get", "services,nodereports,nodeheartbeats", "--all-namespaces", "--output", "yaml"}, []string{"fairlead", "status"}, []string{"fairlead", "get", "services"}, []string{"fairlead", "drops"})
 	for _, argv := range [][]string{
 		{filepath.Join(w.root, "bin/fairlead"), "get", "routes", "--socket", w.routerSocket()}, {"ip", "route"}, {"ip", "nexthop"},
 	} {
