@@ -55,6 +55,8 @@ enum flow_state {
 #define FLOW_KEEP_RESET 10
 /* A flow used within this time is not evicted for a new one in a full set. */
 #define FLOW_IN_USE 60
+/* The same for datagrams whose client uses its port for another VIP. */
+#define FLOW_DATAGRAMS_IN_USE 10
 
 struct server_flow {
 	struct addr client;
@@ -209,6 +211,18 @@ static __always_inline bool flow_alive(const struct server_flow *f, __u32 now)
 {
 	return !(f->state & FLOW_ENDED) && (f->state & FLOW_CLOSED) != FLOW_CLOSED &&
 	       now - f->seen < flow_keep(f);
+}
+
+/* Reports whether a flow gives way to one with the same ports through another VIP. Clients
+ * with datagrams, such as DNS resolvers, use a port for another VIP whenever they like: the
+ * last one counts, unless the flow has packets in both directions and is in use.
+ */
+static __always_inline bool flow_yields(const struct server_flow *f, __u32 now)
+{
+	if (!flow_alive(f, now))
+		return true;
+	return f->proto == IPPROTO_UDP &&
+	       (!flow_established(f) || now - f->seen >= FLOW_DATAGRAMS_IN_USE);
 }
 
 /* The value of an entry: the lowest is taken. From FLOW_WORTH_KEPT on it is never

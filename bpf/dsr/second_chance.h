@@ -103,7 +103,7 @@ __noinline enum verdict begin(const struct tuple *t, __u8 flags, bool more,
 	}
 	if (!opens && more)
 		return VERDICT_SEND_ON;
-	if (f && !same && flow_alive(f, now))
+	if (f && !same && !flow_yields(f, now))
 		return VERDICT_COLLISION;
 	made->vip = vip->addr;
 	made->vip_port = vip->port;

@@ -506,3 +506,54 @@ func TestTwoVIPsOnOneServerPort(t *testing.T) {
 		})
 	})
 }
+
+// TestDatagramsThroughTwoVIPs: one client address and port uses both, like a resolver with few
+// ports. The last VIP counts, unless a flow through the other one is established and in use.
+func TestDatagramsThroughTwoVIPs(t *testing.T) {
+	families(t, func(t *testing.T, v, p, _, c netip.AddrPort) {
+		n := newNode(t)
+		other := netip.AddrPortFrom(v.Addr().Next(), v.Port())
+		n.set(t, entry(service.Tunnel, v, p, service.UDP), entry(service.Tunnel, other, p, service.UDP))
+		in := func(vip netip.AddrPort) wire {
+			return wire{client: c, dst: vip, udp: true, payload: "question", tunnel: p.Addr()}
+		}
+		out := wire{client: c, dst: p, udp: true, payload: "question"}
+		answer := func(by netip.AddrPort) step {
+			return step{name: "an answer", prog: dsrProgFromServer, in: wire{client: p, dst: c, udp: true, payload: "answer", ttl: 64},
+				out: wire{client: by, dst: c, udp: true, payload: "answer"}, verdict: sent, counter: "restored-straight"}
+		}
+		n.steps(t, []step{
+			{name: "the first", in: in(v), out: out, verdict: untouched, counter: "flow-made"},
+			{name: "the second, before the answer", in: in(other), out: out, verdict: untouched, counter: "flow-made"},
+			answer(other),
+			{name: "the first again", in: in(v), out: out, verdict: untouched, counter: "flow-made"},
+			answer(v),
+			{name: "the first continues", in: in(v), out: out, verdict: untouched, counter: "tunnel-delivered"},
+			{name: "the second while the first is in use", in: in(other), same: true, verdict: dropped, counter: "dropped-collision"},
+		})
+		n.idle(t, 10)
+		n.steps(t, []step{
+			{name: "the second after ten ticks", in: in(other), out: out, verdict: untouched, counter: "flow-made"},
+			answer(other),
+		})
+	})
+}
+
+// idle makes all flows older by some ticks of the clock.
+func (n *node) idle(t *testing.T, ticks uint32) {
+	t.Helper()
+	var key uint32
+	var set dsrServerFlowSet
+	sets := n.agent.obj.FlowTable.Iterate()
+	for sets.Next(&key, &set) {
+		for i := range set.Flow {
+			set.Flow[i].Seen -= ticks
+		}
+		if err := n.agent.obj.FlowTable.Put(key, &set); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := sets.Err(); err != nil {
+		t.Fatal(err)
+	}
+}

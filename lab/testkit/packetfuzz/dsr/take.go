@@ -97,6 +97,12 @@ func (f *flow) keep() uint32 {
 
 func (f *flow) alive(now uint32) bool { return !f.ended() && now-f.seen < f.keep() }
 
+// yields reports whether a flow gives way to one with the same ports through another VIP.
+func (f *flow) yields(now uint32) bool {
+	const inUse = 10
+	return !f.alive(now) || f.Proto == wire.UDP && (!f.established() || now-f.seen >= inUse)
+}
+
 func (f *flow) established() bool {
 	return f.state&flowAnswered != 0 && f.state&flowConfirmed != 0 && !f.ended()
 }
@@ -173,7 +179,7 @@ func (m *model) decide(t *wire.Tuple, p *wire.Packet, more bool, vip wire.Endpoi
 		return take
 	case !p.Opens() && more:
 		return sendOn
-	case f != nil && !same && f.alive(now):
+	case f != nil && !same && !f.yields(now):
 		return collision
 	}
 	made := flow{Tuple: *t, vip: vip, overhead: overhead, seen: now, method: r.method, place: r.place, state: stateOf(p)}
