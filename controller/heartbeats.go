@@ -26,20 +26,24 @@ type beat struct{ said, at time.Time }
 // update updates the heartbeats, and returns the last renewal of each load balancer that is
 // silent, and zero for the others.
 func (b beats) update(all []*v1alpha1.NodeHeartbeat, now time.Time) map[string]time.Time {
+	type renewal struct {
+		said  time.Time
+		valid time.Duration
+	}
 	var newest time.Time
-	latest := map[string]*v1alpha1.NodeHeartbeat{} // of those in several namespaces
+	latest := map[string]renewal{} // of those in several namespaces
 	for _, h := range all {
 		said := crd.Renewed(h)
-		if before := latest[h.Status.Node]; before == nil || said.After(crd.Renewed(before)) {
-			latest[h.Status.Node] = h
+		if before, ok := latest[h.Status.Node]; !ok || said.After(before.said) {
+			latest[h.Status.Node] = renewal{said, time.Duration(h.Status.DurationSeconds) * time.Second}
 		}
 		if said.After(newest) {
 			newest = said
 		}
 	}
 	silent := map[string]time.Time{}
-	for name, h := range latest {
-		said := crd.Renewed(h)
+	for name, last := range latest {
+		said := last.said
 		was, ok := b[name]
 		switch {
 		case !ok: // the age of what is found at first depends on the others
@@ -48,7 +52,7 @@ func (b beats) update(all []*v1alpha1.NodeHeartbeat, now time.Time) map[string]t
 			was = beat{said, now}
 		}
 		b[name], silent[name] = was, time.Time{}
-		if now.Sub(was.at) > time.Duration(h.Status.DurationSeconds)*time.Second {
+		if now.Sub(was.at) > last.valid {
 			silent[name] = said
 		}
 	}
@@ -152,7 +156,11 @@ func (t *term) silentSince(balancer string) time.Time {
 // unlessSilent returns what a load balancer has reported, unless it has been silent since a time.
 func unlessSilent(n v1alpha1.NodeState, since time.Time) v1alpha1.NodeState {
 	if !since.IsZero() {
-		n.Ready, n.Message = false, "has not reported since "+since.UTC().Format(time.RFC3339)
+		n.Ready, n.Message = false, silentWords(since)
 	}
 	return n
+}
+
+func silentWords(since time.Time) string {
+	return "has not reported since " + since.UTC().Format(time.RFC3339)
 }

@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"maps"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -50,8 +49,7 @@ func (t *term) markSessionsOf(ctx context.Context, balancer string, since time.T
 	const resource = "bgpsessions"
 	var all v1alpha1.BGPSessionList
 	client := t.api[v1alpha1.GroupVersion]
-	node, _, _ := strings.Cut(balancer, "/")
-	err := client.Get().Resource(resource).VersionedParams(&metav1.ListOptions{LabelSelector: crd.SessionsOn(node)}, metav1.ParameterCodec).Do(ctx).Into(&all)
+	err := client.Get().Resource(resource).VersionedParams(&metav1.ListOptions{LabelSelector: crd.SessionsOn(balancer)}, metav1.ParameterCodec).Do(ctx).Into(&all)
 	if err != nil {
 		if !apierrors.IsNotFound(err) && ctx.Err() == nil && t.complaints.TryAccept() {
 			t.Log.Warn("failed to list, will retry", "resource", resource, "error", words(err, "list", resource, ""))
@@ -64,10 +62,9 @@ func (t *term) markSessionsOf(ctx context.Context, balancer string, since time.T
 		if o.Status.Node != balancer || o.Status.State == v1alpha1.SessionUnknown {
 			continue
 		}
-		said := unlessSilent(v1alpha1.NodeState{}, since).Message
-		done = t.merge(ctx, client, resource, "", &o.ObjectMeta, map[string]any{"status": map[string]any{
-			"state": v1alpha1.SessionUnknown, "since": metav1.NewTime(since), "lastError": "the load balancer " + said, "bfd": nil,
-		}}) && done
+		done = t.merge(ctx, client, resource, "", &o.ObjectMeta, nil, map[string]any{
+			"state": v1alpha1.SessionUnknown, "since": metav1.NewTime(since), "lastError": "the load balancer " + silentWords(since), "bfd": nil,
+		}) && done
 	}
 	return done
 }

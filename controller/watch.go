@@ -68,26 +68,22 @@ func (d kind) get(ctx context.Context, options metav1.ListOptions) (runtime.Obje
 // patch merges annotations or a status into an object, unless the object has changed
 // meanwhile, and reports whether that is done.
 func (t *term) patch(ctx context.Context, client rest.Interface, resource string, of *metav1.ObjectMeta, annotations, status map[string]any) bool {
-	change := map[string]any{}
-	if annotations != nil {
-		change["metadata"] = map[string]any{"annotations": annotations}
+	if status != nil {
+		return t.merge(ctx, client, resource, "status", of, annotations, status)
 	}
-	if status == nil {
-		return t.merge(ctx, client, resource, "", of, change)
-	}
-	change["status"] = status
-	return t.merge(ctx, client, resource, "status", of, change)
+	return t.merge(ctx, client, resource, "", of, annotations, nil)
 }
 
-// merge merges a change into an object or its subresource, unless the object has changed
-// meanwhile, and reports whether that is done.
-func (t *term) merge(ctx context.Context, client rest.Interface, resource, subresource string, of *metav1.ObjectMeta, change map[string]any) bool {
-	metadata, ok := change["metadata"].(map[string]any)
-	if !ok {
-		metadata = map[string]any{}
+// merge does the same through a subresource, or through none.
+func (t *term) merge(ctx context.Context, client rest.Interface, resource, subresource string, of *metav1.ObjectMeta, annotations, status map[string]any) bool {
+	metadata := map[string]any{"resourceVersion": of.ResourceVersion, "uid": of.UID}
+	if annotations != nil {
+		metadata["annotations"] = annotations
 	}
-	metadata["resourceVersion"], metadata["uid"] = of.ResourceVersion, of.UID
-	change["metadata"] = metadata
+	change := map[string]any{"metadata": metadata}
+	if status != nil {
+		change["status"] = status
+	}
 	body, err := json.Marshal(change)
 	if err == nil {
 		err = t.leading()

@@ -1,7 +1,6 @@
 package controller_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -27,6 +26,7 @@ import (
 
 	"github.com/fairlead/fairlead/controller"
 	labkube "github.com/fairlead/fairlead/lab/kube"
+	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/lab/testkit/promtool"
 )
 
@@ -312,21 +312,8 @@ func eventually(t *testing.T, what string, check func() string) {
 
 // journal records the log of a controller.
 type journal struct {
-	of   *controller.Controller
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(b)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
+	testkit.Output
+	of *controller.Controller
 }
 
 // wants waits for words in the log.

@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise/bgp/internal/session"
 	"github.com/fairlead/fairlead/core/route"
+	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/lab/testkit/rawbgp"
 )
 
@@ -27,19 +27,12 @@ func TestFlood(t *testing.T) {
 	local, far := netip.MustParseAddr("127.21.4.1"), netip.MustParseAddr("127.21.4.2")
 	// The flooding side is also a speaker, whose peer is under test.
 	listener := listenOnce(t, netip.AddrPortFrom(far, port))
-	var mu sync.Mutex
-	var log strings.Builder
+	var log testkit.Output
 	s := startSpeaker(t, local.String(), port, func(c *SpeakerConfig) {
 		c.Peers = []PeerConfig{{Address: far, Port: port, AS: 65110}}
-		c.Log = slog.New(slog.NewTextHandler(writerFunc(func(b []byte) (int, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			return log.Write(b)
-		}), nil))
+		c.Log = slog.New(slog.NewTextHandler(&log, nil))
 	})
 	ended := func(how string) bool {
-		mu.Lock()
-		defer mu.Unlock()
 		return strings.Contains(log.String(), "BGP session ended") && strings.Contains(log.String(), how)
 	}
 	c := <-listener

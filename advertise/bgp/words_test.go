@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/advertise/bfd"
 	"github.com/fairlead/fairlead/advertise/bgp/internal/session"
 	"github.com/fairlead/fairlead/core/route"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 // wantError waits until a peer's row contains want.
@@ -52,15 +52,10 @@ func TestWrongAS(t *testing.T) {
 
 func TestWrongPassword(t *testing.T) {
 	const port = 20182
-	var log strings.Builder
-	var mu sync.Mutex
+	var log testkit.Output
 	startReflector(t, port, func(c *ReflectorConfig) {
 		c.Groups[0].Password = "right"
-		c.Log = slog.New(slog.NewTextHandler(writerFunc(func(b []byte) (int, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			return log.Write(b)
-		}), nil))
+		c.Log = slog.New(slog.NewTextHandler(&log, nil))
 	})
 	wrong := startSpeaker(t, "127.21.1.1", port, func(c *SpeakerConfig) { c.Peers[0].Password = "wrong" })
 	none := startSpeaker(t, "127.21.1.2", port)
@@ -69,15 +64,9 @@ func TestWrongPassword(t *testing.T) {
 	wantError(t, wrong.Peers, "127.21.0.109", "no answer from 127.21.0.109:20182 within 1s: it is down or unreachable, a filter drops BGP, or the TCP MD5 passwords differ")
 	wantError(t, none.Peers, "127.21.0.109", "or it requires a TCP MD5 password")
 	eventually(t, "the reflector's log names the signatures", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
 		return strings.Contains(log.String(), "segments were dropped for their TCP MD5 signature")
 	})
 }
-
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 func TestUnwelcome(t *testing.T) {
 	const port = 20183

@@ -1,7 +1,6 @@
 package kubectl
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/agent/ui"
 	labkube "github.com/fairlead/fairlead/lab/kube"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 func TestMain(m *testing.M) { labkube.Main(m) }
@@ -71,24 +70,6 @@ func (k kubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(streams[corev1.StreamTypeError]).Encode(metav1.Status{Status: metav1.StatusSuccess})
 }
 
-// output is what a command prints.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
 // TestUIThroughAPIServer serves the page of two agents, whose nodes only a real API server
 // reaches: one answers, the kubelet of the other does not.
 func TestUIThroughAPIServer(t *testing.T) {
@@ -119,7 +100,7 @@ func TestUIThroughAPIServer(t *testing.T) {
 	runAgent(t, client, "n1", node.Listener.Addr())
 	runAgent(t, client, "n2", gone.Addr())
 
-	var out output
+	var out testkit.Output
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {

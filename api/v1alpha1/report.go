@@ -3,8 +3,9 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // NodeReport says what a load balancer has done with the Services that it serves. It has the
-// name of the node, and for a dedicated load balancer those of node and pod. Its agent writes it, within ten seconds of a change, and removes it when it stops. From all of them,
-// the controller sets the conditions of Services and Gateways.
+// name of the node, and for a dedicated load balancer those of node and pod. Its agent writes it,
+// within ten seconds of a change, and removes it when it stops. From all of them, the controller
+// sets the conditions of Services and Gateways.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=fairlead,shortName=flreport

@@ -24,24 +24,12 @@ import (
 )
 
 // pcapFile is a file that can be read while it is written.
-type pcapFile struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (f *pcapFile) Write(p []byte) (int, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.b.Write(p)
-}
+type pcapFile struct{ testkit.Output }
 
 // frames returns its current contents: "comment: bytes".
 func (f *pcapFile) frames(t *testing.T) (comments []string, data [][]byte) {
 	t.Helper()
-	f.mu.Lock()
-	b := bytes.Clone(f.b.Bytes())
-	f.mu.Unlock()
-	r, err := pcapgo.NewNgReader(bytes.NewReader(b), pcapgo.DefaultNgReaderOptions)
+	r, err := pcapgo.NewNgReader(strings.NewReader(f.String()), pcapgo.DefaultNgReaderOptions)
 	if err != nil {
 		return nil, nil // nothing yet
 	}
@@ -90,9 +78,7 @@ func startCapture(t *testing.T, d *DataPlane, o capture.Options) (f *pcapFile, e
 			t.Fatal(r.err)
 		default:
 		}
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if f.b.Len() == 0 {
+		if f.String() == "" {
 			return errors.New("the capture has not begun")
 		}
 		return nil

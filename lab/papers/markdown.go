@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fairlead/fairlead/lab/sim/report"
 )
 
 // shownFindings limits the findings of a row in Markdown.
@@ -28,7 +30,7 @@ func (r *Report) Markdown() string {
 			last = row.Paper
 			fmt.Fprintf(&b, "\n## %s: %s\n\n| item | claim | verdict | found, with its 95 %% interval | why |\n|---|---|---|---|---|\n", row.Paper, row.PaperTitle)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", row.ID(), cell(row.Claim), bold(row.Verdict), cell(row.found()), cell(row.Reason))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", row.ID(), report.Cell(row.Claim), bold(row.Verdict), report.Cell(row.found()), report.Cell(row.Reason))
 	}
 	return b.String()
 }
@@ -73,8 +75,3 @@ func bold(v Verdict) string {
 	}
 	return string(v)
 }
-
-var cells = strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;", "*", `\*`, "_", `\_`)
-
-// cell escapes text for a table.
-func cell(text string) string { return cells.Replace(text) }

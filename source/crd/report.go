@@ -43,9 +43,11 @@ func ReportAs(r *v1alpha1.NodeReport) string {
 	return cmp.Or(r.Status.Node, r.Name) // older agents write no Node
 }
 
+// outcome identifies an Outcome in a NodeReport.
+type outcome struct{ notProgrammed, notAdvertised string }
+
 // ReportOf returns the status of the NodeReport of a load balancer.
 func ReportOf(node string, all []source.Outcome) v1alpha1.NodeReportStatus {
-	type outcome struct{ notProgrammed, notAdvertised string }
 	groups := map[outcome][]Fingerprint{}
 	s := v1alpha1.NodeReportStatus{Node: node, Services: int32(len(all))}
 	for _, o := range all {
@@ -75,7 +77,6 @@ func ReportOf(node string, all []source.Outcome) v1alpha1.NodeReportStatus {
 // Differ calls a function with each Service of which two NodeReports say something else, in
 // no order, possibly twice. Either may be nil.
 func Differ(a, b *v1alpha1.NodeReportStatus, different func(Fingerprint)) {
-	type outcome struct{ notProgrammed, notAdvertised string }
 	lists := map[outcome][2][]byte{}
 	for i, s := range []*v1alpha1.NodeReportStatus{a, b} {
 		if s == nil {

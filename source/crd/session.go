@@ -16,25 +16,24 @@ import (
 	"github.com/fairlead/fairlead/internal/shorten"
 )
 
-// SessionsOn returns the label selector of the BGPSessions of a node, with those of dedicated
-// load balancers.
-func SessionsOn(node string) string { return v1alpha1.LabelNode + "=" + labelValue(node) }
+// SessionsOn returns the label selector of the BGPSessions on the node of a load balancer, "node"
+// or "node/pod".
+func SessionsOn(by string) string {
+	node, _, _ := strings.Cut(by, "/")
+	return v1alpha1.LabelNode + "=" + labelValue(node)
+}
 
-// SessionOf returns the BGPSession of a load balancer with a peer. pod is empty unless it is a
-// dedicated load balancer.
-func SessionOf(node, pod string, p advertise.Peer, owners []metav1.OwnerReference) v1alpha1.BGPSession {
-	peer, on, parts := cmp.Or(p.Name, p.Address), node, []string{node}
-	if pod != "" {
-		on, parts = node+"/"+pod, append(parts, pod)
-	}
+// SessionOf returns the BGPSession of a load balancer, "node" or "node/pod", with a peer.
+func SessionOf(by string, p advertise.Peer, owners []metav1.OwnerReference) v1alpha1.BGPSession {
+	peer, parts := cmp.Or(p.Name, p.Address), strings.SplitN(by, "/", 2)
 	return v1alpha1.BGPSession{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "BGPSession"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name: validName(validation.DNS1123SubdomainMaxLength, append(parts, peer)...), OwnerReferences: owners,
-			Labels: map[string]string{v1alpha1.LabelNode: labelValue(node), v1alpha1.LabelPeer: labelValue(peer)},
+			Labels: map[string]string{v1alpha1.LabelNode: labelValue(parts[0]), v1alpha1.LabelPeer: labelValue(peer)},
 		},
 		Status: v1alpha1.BGPSessionStatus{
-			Node: on, Peer: peer, PeerAddress: p.Address, State: p.State, Since: metav1.NewTime(p.Since.Truncate(time.Second)),
+			Node: by, Peer: peer, PeerAddress: p.Address, State: p.State, Since: metav1.NewTime(p.Since.Truncate(time.Second)),
 			LastError: shorten.Text(p.LastError, shorten.EventNote), AdvertisedPrefixes: int32(p.Sent), BFD: shorten.Text(p.BFD, shorten.EventNote),
 		},
 	}

@@ -16,7 +16,7 @@ import (
 
 func TestSessionOf(t *testing.T) {
 	since := time.Date(2026, 11, 1, 12, 0, 0, 7, time.UTC)
-	o := SessionOf("n1", "", advertise.Peer{Name: "tor-1", Address: "10.0.0.1", State: "established", Since: since, BFD: "up", Sent: 12, Received: 7, Flaps: 3}, nil)
+	o := SessionOf("n1", advertise.Peer{Name: "tor-1", Address: "10.0.0.1", State: "established", Since: since, BFD: "up", Sent: 12, Received: 7, Flaps: 3}, nil)
 	want := v1alpha1.BGPSessionStatus{Node: "n1", Peer: "tor-1", PeerAddress: "10.0.0.1", State: "established", BFD: "up", AdvertisedPrefixes: 12}
 	want.Since.Time = since.Truncate(time.Second)
 	if diff := cmp.Diff(want, o.Status); diff != "" || o.Name != "n1--tor-1" {
@@ -26,7 +26,7 @@ func TestSessionOf(t *testing.T) {
 		t.Error(diff)
 	}
 	long := strings.Repeat("x", 2000)
-	o = SessionOf("n1", "web-1", advertise.Peer{Address: "2001:db8::1", LastError: long, BFD: long}, nil)
+	o = SessionOf("n1/web-1", advertise.Peer{Address: "2001:db8::1", LastError: long, BFD: long}, nil)
 	if o.Status.Node != "n1/web-1" || o.Status.Peer != "2001:db8::1" || len(o.Status.LastError) > 1024 || len(o.Status.BFD) > 1024 {
 		t.Errorf("%+v", o.Status)
 	}

@@ -32,7 +32,8 @@ type Report struct {
 // Reported identifies the object of a Report.
 type Reported struct{ Kind, Name string }
 
-// reporter writes this node's entries in the status of objects, and its NodeReport. It is used by one goroutine.
+// reporter writes this node's entries in the status of objects, its NodeReport, its
+// NodeHeartbeat and its BGPSessions. It is used by one goroutine.
 type reporter struct {
 	written map[Reported]Report
 	failed  string // last logged
@@ -146,8 +147,8 @@ func (s *Source) writeEntries(ctx context.Context, o Reported, entries []v1alpha
 	return err
 }
 
-// ReportServices writes the NodeReport of this load balancer if it has changed. Failures are logged;
-// the next call retries.
+// ReportServices writes the NodeReport of this load balancer if it has changed. Failures are
+// logged; the next call retries.
 func (s *Source) ReportServices(ctx context.Context, all []source.Outcome) {
 	now := crd.ReportOf(s.reportsAs(), all)
 	r := &s.reporter

@@ -60,7 +60,7 @@ func (s *Source) writeSessions(ctx context.Context, peers []advertise.Peer) erro
 		if p.Unconfigured {
 			continue
 		}
-		o := crd.SessionOf(s.config.Node, s.config.Pod, p, owners)
+		o := crd.SessionOf(s.reportsAs(), p, owners)
 		o.Namespace = s.namespace()
 		now[o.Name] = true
 		if was, ok := r.written[o.Name]; ok && was.current(&o) {
@@ -95,7 +95,7 @@ func (s *Source) readSessions(ctx context.Context) (known bool, err error) {
 	}
 	var list v1alpha1.BGPSessionList
 	err = s.client.own.Get().Namespace(s.namespace()).Resource(bgpSessions).
-		VersionedParams(&metav1.ListOptions{LabelSelector: crd.SessionsOn(s.config.Node)}, metav1.ParameterCodec).
+		VersionedParams(&metav1.ListOptions{LabelSelector: crd.SessionsOn(s.reportsAs())}, metav1.ParameterCodec).
 		Do(ctx).Into(&list)
 	if apierrors.IsNotFound(err) {
 		s.awaitResource(bgpSessions)

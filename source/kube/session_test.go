@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -43,25 +42,7 @@ type sessioned struct {
 	*routed
 	config *rest.Config
 	writes writes
-	log    said
-}
-
-// said is the log of agents.
-type said struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (s *said) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(b)
-}
-
-func (s *said) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
+	log    testkit.Output // of agents
 }
 
 // TestSessions has load balancers report their BGP sessions, at first to a cluster without

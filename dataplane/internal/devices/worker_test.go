@@ -1,7 +1,6 @@
 package devices_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,7 +33,7 @@ type looker struct {
 	released atomic.Int64
 	names    []string // used only by the thread
 	thread   int
-	log      safeBuffer
+	log      testkit.Output
 }
 
 func (l *looker) work() devices.Work {
@@ -55,23 +54,6 @@ func (l *looker) work() devices.Work {
 			return err
 		},
 	}
-}
-
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeBuffer) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(b)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 // start starts work in a namespace. It ends with the test.

@@ -59,11 +59,7 @@ func (l *Lists) Fits(more int) bool { return more == 0 || l.count+more <= l.max 
 
 // Tables returns how full the memory of the lists is, and how many entries they have.
 func (l *Lists) Tables() []dataplane.Table {
-	_, words := l.words.Usage()
-	return []dataplane.Table{
-		{Name: "lists", Used: int(words), Size: l.words.Room()},
-		{Name: "list-entries", Used: l.count, Size: l.max},
-	}
+	return []dataplane.Table{l.words.Table(), {Name: "list-entries", Used: l.count, Size: l.max}}
 }
 
 // Of returns a frontend's list.

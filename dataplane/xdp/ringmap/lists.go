@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/alloc"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 )
@@ -58,11 +59,8 @@ func (l *Lists) read() {
 	}
 }
 
-// Usage returns the number of segments, and of words that lists have.
-func (l *Lists) Usage() (segments int, words uint32) { return l.memory.usage() }
-
-// Room is the number of words that fit into all segments.
-func (l *Lists) Room() int { return int(l.memory.outer.MaxEntries()) * int(l.memory.spec.MaxEntries) }
+// Table returns how full the memory of the lists is.
+func (l *Lists) Table() dataplane.Table { return l.memory.table("lists") }
 
 // Len is the number of lists of which each may be empty.
 func (l *Lists) Len() int { return len(l.index) }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp/alloc"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 )
@@ -132,6 +133,12 @@ func (m *memory) usage() (segments int, slots uint32) {
 		}
 	}
 	return segments, slots
+}
+
+// table returns how full all segments would be.
+func (m *memory) table(name string) dataplane.Table {
+	_, slots := m.usage()
+	return dataplane.Table{Name: name, Used: int(slots), Size: int(m.outer.MaxEntries()) * int(m.spec.MaxEntries)}
 }
 
 // grow creates up to that many segments, and waits for packets in flight once.

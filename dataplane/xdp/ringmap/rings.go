@@ -109,10 +109,9 @@ func (r *Rings) Usage() (segments int, slots uint32) { return r.memory.usage() }
 
 // Tables returns how full the memory of the rings and the table of chains are.
 func (r *Rings) Tables() []dataplane.Table {
-	_, slots := r.Usage()
 	chains, size := r.chains.numbers.Used()
 	return []dataplane.Table{
-		{Name: "rings", Used: int(slots), Size: int(r.memory.outer.MaxEntries()) * r.MaxSlots()},
+		r.memory.table("rings"),
 		{Name: "chains", Used: chains, Size: size},
 	}
 }

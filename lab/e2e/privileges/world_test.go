@@ -8,8 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -100,25 +98,7 @@ type process struct {
 	*lab.Process
 	place *place
 	name  string
-	said  *said
-}
-
-// said collects the output of a process.
-type said struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (s *said) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(b)
-}
-
-func (s *said) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
+	said  *testkit.Output
 }
 
 // start runs fairlead in a host with these capabilities.
@@ -129,7 +109,7 @@ func (p *place) start(host string, caps privilege.Set, args ...string) *process 
 
 func (p *place) startCommand(host string, caps privilege.Set, cmd *exec.Cmd) *process {
 	p.t.Helper()
-	started := &process{place: p, name: host, said: &said{}}
+	started := &process{place: p, name: host, said: &testkit.Output{}}
 	if cmd.Stdout == nil {
 		cmd.Stdout = started.said
 	}

@@ -23,14 +23,18 @@ func WriteMarkdown(out io.Writer, r *Report) error {
 	return err
 }
 
+var cells = strings.NewReplacer("|", `\|`, "<", "&lt;", "\n", " ")
+
+// Cell escapes text for a cell of a table in Markdown.
+func Cell(text string) string { return cells.Replace(text) }
+
 func markdown(b *strings.Builder, name, title string, seeds int, verdict verdict.Verdict, findings []verdict.Finding) {
-	cell := strings.NewReplacer("|", `\|`, "<", "&lt;", "\n", " ").Replace
-	fmt.Fprintf(b, "| **%s** | **%s** | %d | %s | | |\n", cell(name), verdict, seeds, cell(title))
+	fmt.Fprintf(b, "| **%s** | **%s** | %d | %s | | |\n", Cell(name), verdict, seeds, Cell(title))
 	for _, f := range findings {
 		text := f.Text
 		if f.Reason != "" {
 			text += " [" + f.Reason + "]"
 		}
-		fmt.Fprintf(b, "| | %s | | %s | %s | %s |\n", f.Verdict, cell(text), cell(found(f)), cell(f.Wanted))
+		fmt.Fprintf(b, "| | %s | | %s | %s | %s |\n", f.Verdict, Cell(text), Cell(found(f)), Cell(f.Wanted))
 	}
 }
