@@ -47,8 +47,9 @@ lab: ## build bin/fairlead-lab (demo, benchmarks, simulator) and the bin/fairlea
 refuse: ## build bin/refuse, which runs a command on a kernel that rejects chosen features
 	CGO_ENABLED=0 go build -o bin/ ./lab/testkit/refuse/cmd/refuse
 
-demo: lab ## show the whole system in namespaces of this machine, with real traffic (root)
-	bin/fairlead-lab demo $(ARGS)
+demo: ## show the whole system in namespaces of this machine, with real traffic (root)
+	$(go_build) bin/ ./cmd/fairlead ./cmd/fairlead-demo
+	bin/fairlead-demo demo $(ARGS)
 
 test: ## install the dependencies of the tests, then run all tests (root; PACKAGES=./lab/..., ARGS="-run TestX", VERBOSE=1)
 	@scripts/deps.sh test
@@ -209,6 +210,7 @@ papers: build lab $(TOOLS)/gobgpd ## reproduce the figures and tables of the fiv
 	scripts/deps.sh guest
 	scripts/deps.sh cluster
 	scripts/deps.sh web
+	scripts/deps.sh interop
 	bin/fairlead-lab papers $(ARGS)
 
 docs: ## build the documentation site into out/site

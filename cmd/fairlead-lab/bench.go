@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/internal/cli"
+	"github.com/fairlead/fairlead/cmd/internal/labcmd"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/survival"
@@ -45,24 +46,15 @@ writes it to a file, and exits with 1 if a goal is missed.`,
 }
 
 // benchOutput is the destination of a benchmark's results.
-type benchOutput struct{ dir, format string }
+type benchOutput struct {
+	dir    string
+	format labcmd.Format
+}
 
 func (b *benchOutput) flags(cmd *cobra.Command) {
-	b.dir, b.format = filepath.Join("out", "bench"), "table"
+	b.dir = filepath.Join("out", "bench")
 	cmd.Flags().StringVar(&b.dir, "out", b.dir, "`folder` for the results")
-	b.formatFlag(cmd)
-}
-
-func (b *benchOutput) formatFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&b.format, "output", "o", b.format, "output format: table or json")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
-}
-
-func (b *benchOutput) validate() error {
-	if b.format != "table" && b.format != "json" {
-		return fmt.Errorf("--output: %q is not one of table, json", b.format)
-	}
-	return nil
+	b.format.Flag(cmd)
 }
 
 // finish writes and prints a report, and returns an error if a goal was missed.
@@ -75,14 +67,14 @@ func (b *benchOutput) finish(cmd *cobra.Command, r *bench.Report) error {
 	if err := b.print(cmd, r); err != nil {
 		return err
 	}
-	if b.format == "table" {
+	if b.format == labcmd.Table {
 		fmt.Fprintln(cmd.OutOrStdout(), "written to", path, "and", page)
 	}
 	return judged(r)
 }
 
 func (b *benchOutput) print(cmd *cobra.Command, r *bench.Report) error {
-	if b.format == "json" {
+	if b.format == labcmd.JSON {
 		return cli.PrintJSON(cmd.OutOrStdout(), r)
 	}
 	if err := r.WriteTable(cmd.OutOrStdout()); err != nil {
@@ -105,7 +97,7 @@ func judged(r *bench.Report) error {
 func newBenchSurvivalCommand() *cobra.Command {
 	o := survival.DefaultOptions()
 	var out benchOutput
-	var fairlead product
+	var fairlead labcmd.Product
 	cmd := &cobra.Command{
 		Use:   "survival",
 		Short: "Count the connections that break when load balancers and backends change",
@@ -123,8 +115,8 @@ Requires root. Everything runs in namespaces that end with the command.`,
   fairlead-lab bench survival --events kill-balancer,storm -o json`,
 		Args: cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) (err error) {
-			o.Binary, err = fairlead.find()
-			return errors.Join(err, o.Validate(), out.validate())
+			o.Binary, err = fairlead.Find()
+			return errors.Join(err, o.Validate(), out.format.Validate())
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBenchSurvival(cmd, o, &out) },
 	}
@@ -144,7 +136,7 @@ Requires root. Everything runs in namespaces that end with the command.`,
 	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "maximum time for a reply")
 	f.DurationVar(&o.Settle, "settle", o.Settle, "duration of the load after each event")
 	f.StringVar(&o.Logs, "logs", "", "`folder` for the logs of all processes")
-	fairlead.flag(cmd)
+	fairlead.Flag(cmd)
 	out.flags(cmd)
 	for flag, values := range map[string][]string{
 		"method": cli.Texts(service.Methods), "scheduler": cli.Texts(service.Schedulers), "connection-consistency": cli.Texts(service.Survivals),
@@ -194,7 +186,7 @@ Requires root. Everything runs in namespaces that end with the command.`,
   fairlead-lab bench dataplane --against v1.2.0
   fairlead-lab bench dataplane --against before.o --only 'flow table'`,
 		Args:    cobra.NoArgs,
-		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
+		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.format.Validate()) },
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if against != "" {
 				if o.Against, err = xdpbench.ReadBuild(cmd.Context(), against); err != nil {
@@ -247,7 +239,7 @@ Requires root. Everything runs in namespaces that end with the command.`,
 		Example: `  fairlead-lab bench live
   fairlead-lab bench live --rounds 3 -o json`,
 		Args:    cobra.NoArgs,
-		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
+		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.format.Validate()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runBenchPrograms(cmd, &out, func() (*bench.Report, error) {
 				o.Progress = cmd.ErrOrStderr()
@@ -262,7 +254,7 @@ Requires root. Everything runs in namespaces that end with the command.`,
 }
 
 func newBenchShowCommand() *cobra.Command {
-	out := benchOutput{format: "table"}
+	var out benchOutput
 	cmd := &cobra.Command{
 		Use:   "show FILE",
 		Short: "Show the results of an earlier benchmark with its goals",
@@ -270,7 +262,7 @@ func newBenchShowCommand() *cobra.Command {
 peers' figures. Exit with 1 if a goal is missed.`,
 		Example: `  fairlead-lab bench show out/bench/survival.json`,
 		Args:    cobra.ExactArgs(1),
-		PreRunE: func(*cobra.Command, []string) error { return out.validate() },
+		PreRunE: func(*cobra.Command, []string) error { return out.format.Validate() },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := bench.ReadJSON(args[0])
 			if err != nil {
@@ -282,7 +274,7 @@ peers' figures. Exit with 1 if a goal is missed.`,
 			return judged(r)
 		},
 	}
-	out.formatFlag(cmd)
+	out.format.Flag(cmd)
 	return cmd
 }
 

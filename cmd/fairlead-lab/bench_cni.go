@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/internal/labcmd"
 	"github.com/fairlead/fairlead/lab/bench/cni"
 	"github.com/fairlead/fairlead/lab/bench/transfer"
 	"github.com/fairlead/fairlead/lab/bench/tunnel"
@@ -15,7 +16,7 @@ import (
 func newBenchCNICommand() *cobra.Command {
 	o := cni.DefaultOptions()
 	var out benchOutput
-	var fairlead product
+	var fairlead labcmd.Product
 	cmd := &cobra.Command{
 		Use:   "cni",
 		Short: "Measure pod networks between two sites: macvlan, host-device, bridge, overlays",
@@ -47,8 +48,8 @@ Requires root. Everything runs in namespaces that end with the command.`,
   fairlead-lab bench cni --case balancer --pods 1,2,4,8`,
 		Args: cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) (err error) {
-			o.Binary, err = fairlead.find()
-			return errors.Join(err, o.Validate(), out.validate())
+			o.Binary, err = fairlead.Find()
+			return errors.Join(err, o.Validate(), out.format.Validate())
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBenchCNI(cmd, o, &out) },
 	}
@@ -61,7 +62,7 @@ Requires root. Everything runs in namespaces that end with the command.`,
 	f.IntSliceVar(&o.Pods, "pods", o.Pods, "numbers of servers behind a balancer")
 	f.StringVar(&o.Plugin, "plugin", "", "fairlead-cni that attaches the pods on macvlan and host-device (default: the one next to this binary, if it exists)")
 	f.StringVar(&o.Logs, "logs", "", "`folder` for the logs of all agents")
-	fairlead.flag(cmd)
+	fairlead.Flag(cmd)
 	out.flags(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("case", cobra.FixedCompletions(cni.Cases(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -72,7 +73,7 @@ func runBenchCNI(cmd *cobra.Command, o cni.Options, out *benchOutput) error {
 		return err
 	}
 	if o.Plugin == "" {
-		o.Plugin, _ = sibling("fairlead-cni") // the case without it reports that
+		o.Plugin, _ = labcmd.Sibling("fairlead-cni") // the case without it reports that
 	}
 	o.Progress = cmd.ErrOrStderr()
 	result, err := cni.Run(cmd.Context(), o)

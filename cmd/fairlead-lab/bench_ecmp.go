@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/cmd/internal/labcmd"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/ecmp"
 	"github.com/fairlead/fairlead/lab/cluster"
@@ -43,7 +44,7 @@ namespaces that end with the command.`
 func newBenchECMPCommand() *cobra.Command {
 	o := ecmp.DefaultOptions()
 	var out benchOutput
-	var fairlead product
+	var fairlead labcmd.Product
 	cmd := &cobra.Command{
 		Use:   "ecmp",
 		Short: "Measure the routes between load balancers and router: delays, flows, losses, throughput",
@@ -54,8 +55,8 @@ func newBenchECMPCommand() *cobra.Command {
   fairlead-lab bench ecmp --case services --prefixes 5000`,
 		Args: cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) (err error) {
-			o.Binary, err = fairlead.find()
-			return errors.Join(err, o.Validate(), out.validate())
+			o.Binary, err = fairlead.Find()
+			return errors.Join(err, o.Validate(), out.format.Validate())
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBenchECMP(cmd, o, &out) },
 	}
@@ -72,7 +73,7 @@ func newBenchECMPCommand() *cobra.Command {
 	f.IntVar(&o.Balancers, "balancers", o.Balancers, "table: number of balancers")
 	f.IntVar(&o.Rounds, "rounds", o.Rounds, "number of measurements per figure")
 	f.StringVar(&o.Logs, "logs", "", "`folder` for the logs of all processes")
-	fairlead.flag(cmd)
+	fairlead.Flag(cmd)
 	out.flags(cmd)
 	for flag, values := range map[string][]string{"case": ecmp.Cases(), "router": cluster.Routers} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))

@@ -25,7 +25,7 @@ Requires root. Everything runs in namespaces that end with the command.`,
 		Example: `  fairlead-lab bench ipvs
   fairlead-lab bench ipvs --sizes 1,1000 --runs 11`,
 		Args:    cobra.NoArgs,
-		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
+		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.format.Validate()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runBenchPrograms(cmd, &out, func() (*bench.Report, error) {
 				o.Progress = cmd.ErrOrStderr()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/internal/labcmd"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/kubeproxy"
 	"github.com/fairlead/fairlead/lab/bench/rules"
@@ -18,7 +19,7 @@ import (
 func newBenchKubeCommand() *cobra.Command {
 	o := kubeproxy.DefaultOptions()
 	var out benchOutput
-	var fairlead product
+	var fairlead labcmd.Product
 	cmd := &cobra.Command{
 		Use:   "kube",
 		Short: "Measure the service proxy with very many Services, compared with kube-proxy",
@@ -40,8 +41,8 @@ Requires root. Everything runs in namespaces that end with the command.`,
   fairlead-lab bench kube --peer-services 50000 --starts 1 --only start,add,change`,
 		Args: cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) (err error) {
-			o.Binary, err = fairlead.find()
-			return errors.Join(err, o.Validate(), out.validate())
+			o.Binary, err = fairlead.Find()
+			return errors.Join(err, o.Validate(), out.format.Validate())
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBenchKube(cmd, o, &out) },
 	}
@@ -60,7 +61,7 @@ Requires root. Everything runs in namespaces that end with the command.`,
 	f.IntVar(&o.RollingServices, "rolling-services", o.RollingServices, "number of Services of each of these pods")
 	f.StringSliceVar(&o.Only, "only", o.Only, "parts to measure")
 	f.StringVar(&o.Logs, "logs", "", "`folder` for the logs of all processes")
-	fairlead.flag(cmd)
+	fairlead.Flag(cmd)
 	out.flags(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(kubeproxy.Parts, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -123,7 +124,7 @@ namespaces that end with the command.`,
   fairlead-lab bench rules --services 1,5000 --only iptables,ebpf
   fairlead-lab bench rules --only iptables,ipvs --endpoints 1 --transfers 10`,
 		Args:    cobra.NoArgs,
-		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
+		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.format.Validate()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runBenchPrograms(cmd, &out, func() (*bench.Report, error) {
 				o.Progress = cmd.ErrOrStderr()

@@ -33,7 +33,7 @@ Requires root. Everything runs in namespaces that end with the command.`,
   fairlead-lab bench peers --katran ../katran --only '1 M flows' --rounds 31
   fairlead-lab bench peers --katran ../katran --growth --rounds 5`,
 		Args:    cobra.NoArgs,
-		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
+		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.format.Validate()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runBenchPrograms(cmd, &out, func() (*bench.Report, error) {
 				o.Progress = cmd.ErrOrStderr()

@@ -21,7 +21,7 @@ equal those of the clock compat. Goal: at most 0.7 of ns-2's time with compat an
 		Example: `  fairlead-lab bench sim
   fairlead-lab bench sim --rounds 3 -o json`,
 		Args:    cobra.NoArgs,
-		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
+		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.format.Validate()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Progress = cmd.ErrOrStderr()
 			report, err := simulator.Measure(cmd.Context(), o)

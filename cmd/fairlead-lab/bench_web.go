@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/internal/labcmd"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/cni"
 )
@@ -14,7 +15,7 @@ import (
 func newBenchWebCommand() *cobra.Command {
 	o := cni.DefaultWebOptions()
 	var out benchOutput
-	var fairlead product
+	var fairlead labcmd.Product
 	cmd := &cobra.Command{
 		Use:   "web",
 		Short: "Measure HTTP requests to web pods through load balancers with a CPU budget",
@@ -33,8 +34,8 @@ with the command.`,
   fairlead-lab bench web --case balancers --pods 1,10,20 --seconds 30`,
 		Args: cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) (err error) {
-			o.Binary, err = fairlead.find()
-			return errors.Join(err, o.Validate(), out.validate())
+			o.Binary, err = fairlead.Find()
+			return errors.Join(err, o.Validate(), out.format.Validate())
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runBenchPrograms(cmd, &out, func() (*bench.Report, error) {
@@ -50,7 +51,7 @@ with the command.`,
 	f.Float64Var(&o.Seconds, "seconds", o.Seconds, "duration of each measurement, in seconds")
 	f.IntVar(&o.Connections, "connections", o.Connections, "number of connections")
 	f.StringVar(&o.Logs, "logs", "", "`folder` for the logs of all agents")
-	fairlead.flag(cmd)
+	fairlead.Flag(cmd)
 	out.flags(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("case", cobra.FixedCompletions(cni.WebCases(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd

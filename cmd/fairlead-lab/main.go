@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/internal/cli"
+	"github.com/fairlead/fairlead/cmd/internal/labcmd"
 )
 
 func main() { cli.Main(newRootCommand()) }
@@ -17,6 +18,6 @@ func newRootCommand() *cobra.Command {
 		`Fairlead-lab runs the whole of Fairlead on one machine, in network namespaces with
 real traffic, measures it, and simulates what does not fit on one machine. It is a
 tool for development and evaluation and not part of an installation.`)
-	root.AddCommand(newDemoCommand(), newSimCommand(), newBenchCommand(), newPapersCommand())
+	root.AddCommand(labcmd.NewDemoCommand("fairlead-lab"), newSimCommand(), newBenchCommand(), newPapersCommand())
 	return root
 }

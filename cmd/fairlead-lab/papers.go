@@ -8,14 +8,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/internal/cli"
+	"github.com/fairlead/fairlead/cmd/internal/labcmd"
 	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/papers"
 )
 
 func newPapersCommand() *cobra.Command {
 	o := papers.Options{Length: papers.Short, Dir: filepath.Join("out", "papers")}
-	var fairlead product
-	out := benchOutput{format: "table"}
+	var fairlead labcmd.Product
+	var out benchOutput
 	only, length := []string{}, string(o.Length)
 	cmd := &cobra.Command{
 		Use:   "papers",
@@ -37,7 +38,7 @@ command.`,
 		Args: cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error {
 			o.Only, o.Length = only, papers.Length(length)
-			return errors.Join(o.Validate(), out.validate())
+			return errors.Join(o.Validate(), out.format.Validate())
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPapers(cmd, o, &fairlead, out.format) },
 	}
@@ -47,20 +48,20 @@ command.`,
 	f.IntVar(&o.Repetitions, "repetitions", o.Repetitions, "how often each experiment runs (0: twice, but once if it is short and takes more than two minutes)")
 	f.BoolVar(&o.Fresh, "fresh", false, "measure again what is in the folder")
 	f.StringVar(&o.Dir, "out", o.Dir, "`folder` for the report and the results")
-	fairlead.flag(cmd)
-	out.formatFlag(cmd)
+	fairlead.Flag(cmd)
+	out.format.Flag(cmd)
 	for flag, values := range map[string][]string{"length": cli.Texts(papers.Lengths), "only": papers.IDs()} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return cmd
 }
 
-func runPapers(cmd *cobra.Command, o papers.Options, fairlead *product, format string) (err error) {
+func runPapers(cmd *cobra.Command, o papers.Options, fairlead *labcmd.Product, format labcmd.Format) (err error) {
 	if o.NeedsRoot() {
-		if o.Binary, err = fairlead.find(); err != nil {
+		if o.Binary, err = fairlead.Find(); err != nil {
 			return err
 		}
-		o.Plugin, _ = sibling("fairlead-cni") // pods are attached by netlink only without it
+		o.Plugin, _ = labcmd.Sibling("fairlead-cni") // pods are attached by netlink only without it
 		if programs := o.Programs(); programs != nil {
 			if err := kube.Prepare(programs...); err != nil { // the other experiments need none
 				fmt.Fprintln(cmd.ErrOrStderr(), err)
@@ -74,7 +75,7 @@ func runPapers(cmd *cobra.Command, o papers.Options, fairlead *product, format s
 	report, failed := papers.Run(cmd.Context(), o)
 	path, err := report.Write(o.Dir)
 	written := err == nil
-	if err = errors.Join(failed, err); format == "json" {
+	if err = errors.Join(failed, err); format == labcmd.JSON {
 		return errors.Join(err, cli.PrintJSON(cmd.OutOrStdout(), report))
 	}
 	err = errors.Join(err, report.WriteTable(cmd.OutOrStdout(), o.Only))

@@ -10,14 +10,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/internal/cli"
+	"github.com/fairlead/fairlead/cmd/internal/labcmd"
 	"github.com/fairlead/fairlead/lab/bench/calibrate"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
 func newSimCalibrateCommand() *cobra.Command {
 	o := calibrate.DefaultOptions()
-	out := benchOutput{format: "table"}
-	var fairlead product
+	var out benchOutput
+	var fairlead labcmd.Product
 	cmd := &cobra.Command{
 		Use:   "calibrate",
 		Short: "Compare the simulator's predictions with measurements on this machine",
@@ -33,8 +34,8 @@ Requires root. Everything runs in namespaces that end with the command.`,
   fairlead-lab sim calibrate --balancers 2 --duration 4s -o json`,
 		Args: cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) (err error) {
-			o.Binary, err = fairlead.find()
-			return errors.Join(err, o.Validate(), out.validate())
+			o.Binary, err = fairlead.Find()
+			return errors.Join(err, o.Validate(), out.format.Validate())
 		},
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := sandbox.Enter(sandbox.Options{Name: "bench", Net: true}); err != nil {
@@ -53,8 +54,8 @@ Requires root. Everything runs in namespaces that end with the command.`,
 	f.DurationVar(&o.Duration, "duration", o.Duration, "duration of the load per case")
 	f.IntVar(&o.Seeds, "seeds", o.Seeds, "number of seeds of the predictions")
 	f.StringVar(&out.dir, "out", filepath.Join("out", "sim"), "`folder` for the results")
-	fairlead.flag(cmd)
-	out.formatFlag(cmd)
+	fairlead.Flag(cmd)
+	out.format.Flag(cmd)
 	return cmd
 }
 
@@ -68,7 +69,7 @@ func writeCalibration(cmd *cobra.Command, out *benchOutput, r *calibrate.Result)
 	if err := errors.Join(os.MkdirAll(out.dir, 0o755), os.WriteFile(path, append(text, '\n'), 0o644)); err != nil {
 		return err
 	}
-	if out.format == "json" {
+	if out.format == labcmd.JSON {
 		return cli.PrintJSON(cmd.OutOrStdout(), r)
 	}
 	if err := r.WriteTable(cmd.OutOrStdout()); err != nil {

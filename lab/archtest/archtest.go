@@ -100,6 +100,7 @@ var installed = []string{"cmd/fairlead", "cmd/fairlead-cni", "cmd/fairlead-ipam"
 var notInstalled = []Ban{
 	{"lab/...", "labs, benchmarks, the simulator and test kits run the product from outside: they generate traffic, fill the kernel's tables, refuse system calls"},
 	{"cmd/fairlead-lab/...", "demo, benchmarks and simulator are a program of their own"},
+	{"cmd/internal/labcmd", "demo, benchmarks and simulator are a program of their own"},
 	{"testing/...", "registers flags, and only tests need it"},
 	{"gonum.org/...", "plotting: fonts and a PDF writer"},
 	{"codeberg.org/...", "plotting: fonts and a PDF writer"},

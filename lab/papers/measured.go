@@ -26,6 +26,8 @@ type Measured struct {
 	Kernel  string    `json:"kernel"`
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
+	// Failure is the error of an attempt before this one.
+	Failure string `json:"failure,omitempty"`
 	// Samples contains the runs of each case, in order: the same index in two cases is the
 	// same round.
 	Samples map[string][]float64 `json:"samples,omitempty"`

@@ -140,12 +140,19 @@ func (r *Result) measured(row *Row, runs []*Measured) {
 		}
 	}
 	if len(runs) == 1 && (r.Verdict == Holds || r.Verdict == DoesNot) {
-		r.Reason = strings.TrimPrefix(r.Reason+"; one repetition only: another one may differ", "; ")
+		r.addReason("one repetition only: another one may differ")
 	}
 	r.Version, r.Started = runs[0].Version, &runs[0].Started
 	for _, m := range runs {
 		r.Seconds += m.Seconds
+		if m.Failure != "" {
+			r.addReason(fmt.Sprintf("repetition %d had failed before: %s", m.Repetition, m.Failure))
+		}
 	}
+}
+
+func (r *Result) addReason(text string) {
+	r.Reason = strings.TrimPrefix(r.Reason+"; "+text, "; ")
 }
 
 //go:embed report.html

@@ -81,8 +81,8 @@ func (o Options) Programs() (all []string) {
 }
 
 // Run runs the experiments of the selected rows that have no results yet, and returns the
-// report about everything that has. An experiment that fails does not end the run. The
-// error names those that failed.
+// report about everything that has. An experiment that fails twice does not end the run.
+// The error names those that failed.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	wanted := experimentsOf(o.Only)
 	failed := map[string]error{}
@@ -90,7 +90,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		all := o.repetitions(e)
 		for n := 1; n <= all && failed[e.Name] == nil && ctx.Err() == nil; n++ {
 			o.logf("%d/%d: %s, repetition %d of %d (short: about %.0f min)", i+1, len(wanted), e.Name, n, all, e.Takes.Minutes())
-			if err := o.once(ctx, e, n); err != nil && ctx.Err() == nil {
+			if err := o.twice(ctx, e, n); err != nil && ctx.Err() == nil {
 				failed[e.Name] = err
 				o.logf("  %v", err)
 			}
@@ -109,9 +109,20 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return report, errors.Join(errs...)
 }
 
-// once runs a repetition if it has no result yet.
-func (o Options) once(ctx context.Context, e Experiment, repetition int) error {
-	m := &Measured{Experiment: e.Name, Repetition: repetition, Started: time.Now().UTC().Truncate(time.Second)}
+// twice runs a repetition, and once more if that fails: one bad moment in an hour is not to
+// cost an experiment. Its rows name the first failure.
+func (o Options) twice(ctx context.Context, e Experiment, repetition int) error {
+	first := o.once(ctx, e, repetition, "")
+	if first == nil || ctx.Err() != nil {
+		return first
+	}
+	o.logf("  %v\n  once more", first)
+	return o.once(ctx, e, repetition, first.Error())
+}
+
+// once runs a repetition if it has no result yet. failure is that of an attempt before.
+func (o Options) once(ctx context.Context, e Experiment, repetition int, failure string) error {
+	m := &Measured{Experiment: e.Name, Repetition: repetition, Started: time.Now().UTC().Truncate(time.Second), Failure: failure}
 	if earlier := load(o.Dir, o.Length, e.Name, repetition); earlier != nil && !o.Fresh {
 		if e.Name != simulator || len(earlier.lacking(o.Only)) == 0 {
 			o.logf("  measured at %s", earlier.Started.Format(time.DateTime))

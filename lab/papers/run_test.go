@@ -82,7 +82,7 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// TestRunResumes fails in the second repetition, and measures only that again.
+// TestRunResumes fails in the second repetition, twice, and measures only that again.
 func TestRunResumes(t *testing.T) {
 	o := options(t, "000/fig12a", "000/sec5.2-kill")
 	broken, demos := true, 0
@@ -104,8 +104,24 @@ func TestRunResumes(t *testing.T) {
 		t.Errorf("the other experiment did not run: %+v", row)
 	}
 	broken = false
-	if report, err = Run(t.Context(), o); err != nil || demos != 3 || find(t, report, "000/fig12a").Verdict != Holds {
+	if report, err = Run(t.Context(), o); err != nil || demos != 4 || find(t, report, "000/fig12a").Verdict != Holds {
 		t.Errorf("%d demos, %v", demos, err)
+	}
+}
+
+// TestRunRepeatsAFailure fails in the first attempt only. The row names that.
+func TestRunRepeatsAFailure(t *testing.T) {
+	o, runs := options(t, "000/fig12a"), 0
+	faked(t, func(_ Options, _ string, m *Measured) error {
+		if runs++; runs == 1 {
+			return errors.New("a broken demo")
+		}
+		m.Samples = map[string][]float64{"next hops, table a": {1}}
+		return nil
+	})
+	report, err := Run(t.Context(), o)
+	if row := find(t, report, "000/fig12a"); err != nil || runs != 3 || row.Verdict != Holds || !strings.Contains(row.Reason, "repetition 1 had failed before: a broken demo") {
+		t.Errorf("%d runs: %+v, %v", runs, row, err)
 	}
 }
 

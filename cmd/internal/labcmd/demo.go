@@ -1,10 +1,11 @@
-package main
+package labcmd
 
 import (
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,15 +18,16 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-func newDemoCommand() *cobra.Command {
+// NewDemoCommand returns the command demo of a program.
+func NewDemoCommand(program string) *cobra.Command {
 	o := demo.Options{
 		Version: version.String(), Balancers: 3, Servers: 4, Method: string(service.DefaultMethod),
-		Scheduler: string(service.DefaultScheduler), Duration: 30 * time.Second, Router: cluster.RouterFairlead,
+		Scheduler: string(service.DefaultScheduler), Duration: 20 * time.Second, Router: cluster.RouterFairlead,
 		Report: filepath.Join("out", "demo.html"),
 	}
 	var asJSON bool
-	var fairlead product
-	print := benchOutput{format: "table"}
+	var fairlead Product
+	var format Format
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run the whole system on this machine, with real traffic",
@@ -37,17 +39,17 @@ followed, and what the clients lost.
 
 Requires root. Everything runs in namespaces that end with the command: Ctrl-C
 leaves nothing behind.`,
-		Example: `  fairlead-lab demo
-  fairlead-lab demo --method fullnat --balancers 2
-  fairlead-lab demo --router frr
-  fairlead-lab demo -o json | jq .passed`,
+		Example: strings.ReplaceAll(`  PROGRAM demo
+  PROGRAM demo --method fullnat --balancers 2
+  PROGRAM demo --router frr
+  PROGRAM demo -o json | jq .passed`, "PROGRAM", program),
 		Args: cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) (err error) {
-			o.Binary, err = fairlead.find()
-			return errors.Join(err, o.Validate(), print.validate())
+			o.Binary, err = fairlead.Find()
+			return errors.Join(err, o.Validate(), format.Validate())
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runDemo(cmd, o, asJSON || print.format == "json")
+			return runDemo(cmd, o, asJSON || format == JSON)
 		},
 	}
 	f := cmd.Flags()
@@ -60,8 +62,8 @@ leaves nothing behind.`,
 	f.StringVar(&o.Report, "report", o.Report, "`file` for the HTML report; empty for none")
 	f.StringVar(&o.Logs, "logs", "", "`folder` for the logs of all processes")
 	f.BoolVar(&o.Keep, "keep", false, "keep everything running until Ctrl-C")
-	fairlead.flag(cmd)
-	print.formatFlag(cmd)
+	fairlead.Flag(cmd)
+	format.Flag(cmd)
 	f.BoolVar(&asJSON, "json", false, "same as --output json: one JSON object on stdout, everything else on stderr")
 	for flag, values := range map[string][]string{
 		"method": cli.Texts(service.Methods), "scheduler": cli.Texts(service.Schedulers), "router": cluster.Routers,
