@@ -9,12 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/netlist"
 	"github.com/fairlead/fairlead/lab/netns"
@@ -68,6 +70,24 @@ func TestStatusAndOutput(t *testing.T) {
 	}
 	if left, err := filepath.Glob(os.TempDir() + "/guest-*"); err != nil || len(left) > 0 {
 		t.Errorf("temporary files remain: %v, %v", left, err)
+	}
+}
+
+// TestOneCPU checks that the guest has one CPU, and this process all of its own afterwards.
+func TestOneCPU(t *testing.T) {
+	runtime.LockOSThread() // CPUs are those of a thread
+	defer runtime.UnlockOSThread()
+	var before, guest, after unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		t.Fatal(err)
+	}
+	var read error
+	o := uml.Options{OneCPU: true, Started: func(pid int) { read = unix.SchedGetaffinity(pid, &guest) }}
+	if status, _, stderr := sh(t, o, "true"); status != 0 || read != nil {
+		t.Fatalf("status %d, CPUs: %v: %s", status, read, stderr)
+	}
+	if err := unix.SchedGetaffinity(0, &after); err != nil || after != before || guest.Count() != 1 {
+		t.Errorf("the guest has %d CPUs; this process %d, and %d before: %v", guest.Count(), after.Count(), before.Count(), err)
 	}
 }
 

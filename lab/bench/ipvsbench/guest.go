@@ -35,7 +35,7 @@ func Joined(numbers []int) string {
 // which must make it write the report to its standard output as JSON.
 func InGuest(ctx context.Context, args ...string) (*bench.Report, error) {
 	var out bytes.Buffer
-	status, err := uml.Run(ctx, uml.Options{Memory: 4096, Limit: guestLimit, Stdout: &out}, append([]string{"/proc/1/exe"}, args...)...)
+	status, err := uml.Run(ctx, uml.Options{Memory: 4096, Limit: guestLimit, OneCPU: true, Stdout: &out}, append([]string{"/proc/1/exe"}, args...)...)
 	if err != nil {
 		return nil, err
 	}
