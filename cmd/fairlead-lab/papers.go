@@ -16,7 +16,7 @@ import (
 func newPapersCommand() *cobra.Command {
 	o := papers.Options{Length: papers.Short, Dir: filepath.Join("out", "papers")}
 	var fairlead labcmd.Product
-	var out benchOutput
+	var format labcmd.Format
 	only, length := []string{}, string(o.Length)
 	cmd := &cobra.Command{
 		Use:   "papers",
@@ -38,9 +38,9 @@ command.`,
 		Args: cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error {
 			o.Only, o.Length = only, papers.Length(length)
-			return errors.Join(o.Validate(), out.format.Validate())
+			return errors.Join(o.Validate(), format.Validate())
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return runPapers(cmd, o, &fairlead, out.format) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runPapers(cmd, o, &fairlead, format) },
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&only, "only", nil, "`rows` to measure: a paper, or an item such as 000/fig10a")
@@ -49,7 +49,7 @@ command.`,
 	f.BoolVar(&o.Fresh, "fresh", false, "measure again what is in the folder")
 	f.StringVar(&o.Dir, "out", o.Dir, "`folder` for the report and the results")
 	fairlead.Flag(cmd)
-	out.format.Flag(cmd)
+	format.Flag(cmd)
 	for flag, values := range map[string][]string{"length": cli.Texts(papers.Lengths), "only": papers.IDs()} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}

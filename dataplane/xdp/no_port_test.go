@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp/bpf"
 	"github.com/fairlead/fairlead/dataplane/xdp/entry"
-	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
+	"github.com/fairlead/fairlead/lab/cputime"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -126,7 +126,7 @@ func TestFragmentsWithoutFreePort(t *testing.T) {
 	in := packet{src: "192.0.2.1:1024", dst: vips[false], udp: true, payload: 200}
 	send := func(frames [][]byte) (verdicts []verdict) {
 		testkit.Do(t, n.balancer, func() error {
-			return measure.Pinned(func() error {
+			return cputime.Pinned(func() error {
 				for _, frame := range frames {
 					v, _, err := n.runHere(d, frame)
 					must(t, err)

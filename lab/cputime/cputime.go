@@ -1,6 +1,6 @@
-// Package cputime reads the CPU time of this process, of others and of the machine, for
-// measurements. Of this process it reads the
-// clocks of the scheduler, because some kernels count the times of getrusage in ticks.
+// Package cputime reads the CPU time of this process, of others and of the machine, and keeps
+// a thread on one CPU, for measurements. Of this process it reads the clocks of the
+// scheduler, because some kernels count the times of getrusage in ticks.
 package cputime
 
 import (

@@ -1,6 +1,7 @@
 package papers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,7 +123,7 @@ func (o Options) twice(ctx context.Context, e Experiment, repetition int) error 
 
 // once runs a repetition if it has no result yet. failure is that of an attempt before.
 func (o Options) once(ctx context.Context, e Experiment, repetition int, failure string) error {
-	m := &Measured{Experiment: e.Name, Repetition: repetition, Started: time.Now().UTC().Truncate(time.Second), Failure: failure}
+	m := &Measured{Experiment: e.Name, Repetition: repetition, Started: time.Now().UTC().Truncate(time.Second)}
 	if earlier := load(o.Dir, o.Length, e.Name, repetition); earlier != nil && !o.Fresh {
 		if e.Name != simulator || len(earlier.lacking(o.Only)) == 0 {
 			o.logf("  measured at %s", earlier.Started.Format(time.DateTime))
@@ -131,6 +132,7 @@ func (o Options) once(ctx context.Context, e Experiment, repetition int, failure
 		m = earlier // and only the other figures
 	}
 	m.made(version.String())
+	m.Failure = cmp.Or(failure, m.Failure)
 	m.Machine, m.Kernel = bench.Machine(), version.Release()
 	began := time.Now()
 	if err := e.run(ctx, o, m); err != nil {

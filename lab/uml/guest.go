@@ -24,10 +24,10 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/lab/cputime"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
@@ -218,24 +218,10 @@ func (g *machine) run(ctx context.Context, o Options) (int, error) {
 
 // start starts the guest. It inherits the CPUs of this thread.
 func (o Options) start(cmd *exec.Cmd) error {
-	if !o.OneCPU {
-		return cmd.Start()
+	if o.OneCPU {
+		return cputime.Pinned(cmd.Start)
 	}
-	var all, one unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		return fmt.Errorf("CPUs: %w", err)
-	}
-	for cpu := range 8 * int(unsafe.Sizeof(all)) {
-		if all.IsSet(cpu) {
-			one.Set(cpu)
-			break
-		}
-	}
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		return fmt.Errorf("one CPU: %w", err)
-	}
-	err := cmd.Start()
-	return errors.Join(err, unix.SchedSetaffinity(0, &all))
+	return cmd.Start()
 }
 
 // explained adds the kernel's last output.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/lab/bench/xdpbench"
-	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
+	"github.com/fairlead/fairlead/lab/cputime"
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
@@ -42,7 +42,7 @@ func (p *program) Close() error { return xdpbench.CloseAll(p.open) }
 
 // pinned runs f on one CPU in the program's namespace.
 func (p *program) pinned(f func() error) error {
-	return p.in.Do(func() error { return measure.Pinned(f) })
+	return p.in.Do(func() error { return cputime.Pinned(f) })
 }
 
 // floors loads the bare load balancers.

@@ -12,7 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/lab/bench"
-	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
+	"github.com/fairlead/fairlead/lab/cputime"
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
@@ -196,7 +196,7 @@ func (h *dsrAgent) contender(c dsrCase) (run func() (float64, error), err error)
 	}
 	var overhead float64
 	err = h.node.Do(func() error {
-		return measure.Pinned(func() (err error) {
+		return cputime.Pinned(func() (err error) {
 			overhead, err = h.overhead(c)
 			return err
 		})

@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/internal/pktgen"
 	"github.com/fairlead/fairlead/lab/bench"
-	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
+	"github.com/fairlead/fairlead/lab/cputime"
 )
 
 // attack describes what is sent between the packets of established flows.
@@ -267,7 +267,7 @@ func (s *scene) arm(r *attackedRig, a attack, pins string) error {
 // establish sends some packets of every flow and, with fullnat, the replies of their
 // backends. Only a reply makes a flow established, so that no flood evicts it.
 func (s *scene) establish(r *attackedRig) error {
-	return measure.Pinned(func() error {
+	return cputime.Pinned(func() error {
 		if _, err := r.send(s.packets(), 0); err != nil || s.method != service.FullNAT {
 			return err
 		}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/lab/bench"
-	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
+	"github.com/fairlead/fairlead/lab/cputime"
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
@@ -108,7 +108,7 @@ type contender struct {
 func (m *meter) rounds(ctx context.Context, ns *netns.NS, all []contender) (took [][]float64, err error) {
 	took = make([][]float64, len(all))
 	err = ns.Do(func() error {
-		return measure.Pinned(func() error { return m.turns(ctx, all, took) })
+		return cputime.Pinned(func() error { return m.turns(ctx, all, took) })
 	})
 	return took, err
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp"
-	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
 	"github.com/fairlead/fairlead/lab/cputime"
 )
 
@@ -140,7 +139,7 @@ const batch = 64
 // Run sends frames of the given number of flows (a power of two).
 func (l *Live) Run(frames uint32, flows uint64) (r Run, err error) {
 	err = l.generator.Do(func() error {
-		return measure.Pinned(func() (err error) {
+		return cputime.Pinned(func() (err error) {
 			r, err = l.send(frames, flows)
 			return err
 		})

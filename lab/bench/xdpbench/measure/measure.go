@@ -1,35 +1,11 @@
-// Package measure times programs that run on a thread pinned to one CPU, by the CPU time
-// of that thread.
+// Package measure times programs by the CPU time of the thread that runs them.
 package measure
 
 import (
 	"encoding/binary"
-	"errors"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 )
-
-// Pinned runs f on a thread pinned to one CPU: the last one that it may run on, because
-// interrupts prefer the first.
-func Pinned(f func() error) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var before, one unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		return err
-	}
-	for cpu := range 1024 {
-		if before.IsSet(cpu) {
-			one.Zero()
-			one.Set(cpu)
-		}
-	}
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		return err
-	}
-	return errors.Join(f(), unix.SchedSetaffinity(0, &before))
-}
 
 // Counter counts an event of the CPU on the calling thread, if the machine has one.
 type Counter struct{ fd int }
