@@ -128,12 +128,12 @@ static __always_inline bool choose_by_slot(struct choice *ch, const struct packe
  * is cached.
  */
 static __always_inline int tunnel_common(struct xdp_md *ctx, const struct packet *p,
-					 const struct frontend *f, const struct choice *ch, bool v6)
+					 const struct frontend *f, struct choice *ch, bool v6)
 {
-	if (unlikely(addr_is_v4_aligned(&ch->server->addr) == v6 || !way_is_kept(ctx, ch)) ||
+	if (unlikely(addr_is_v4_aligned(&ch->server->addr) == v6 || !way_is_near(ctx, ch)) ||
 	    auth_policy)
 		return NOT_COMMON;
-	return tunnel_on(ctx, p->len, p->tos, ch, way_kept(ctx, ch),
+	return tunnel_on(ctx, p->len, p->tos, ch, way_of(ctx, ch->hop),
 			 f->encapsulation == ENCAPSULATION_GUE, v6, v6);
 }
 

@@ -23,6 +23,7 @@ struct pick {
 struct choice {
 	const struct server *server;
 	struct server_cpu *cpu;
+	struct next_hop *hop;	   /* the cached one, valid or not */
 	const struct chain *chain; /* other backends that may have the flow, or NULL */
 	__u32 hash;
 };
@@ -128,11 +129,21 @@ static __always_inline struct server_cpu *server_cpu_at(__u32 id)
 		return copy;
 	copy = copy_make(&server_cpu_copies, id, live);
 	if (copy)
-		copy->tick = 0;
+		copy->hop.tick = 0;
 	return copy;
 #else
 	return live;
 #endif
+}
+
+/* Finds the CPU's state of a backend. Returns false if the backend does not exist. */
+static __always_inline bool choice_has_cpu(struct choice *ch, __u32 id)
+{
+	ch->cpu = server_cpu_at(id);
+	if (!ch->cpu)
+		return false;
+	ch->hop = &ch->cpu->hop;
+	return true;
 }
 
 /* Resolves the pick. Returns false if the backend does not exist. */
@@ -143,8 +154,7 @@ static __always_inline bool choice_of(struct choice *ch, const struct pick *k)
 	ch->hash = k->hash;
 	ch->chain = NULL;
 	ch->server = writable(server_copies, id, server_lookup(id));
-	ch->cpu = server_cpu_at(id);
-	if (!ch->server || !ch->cpu)
+	if (!ch->server || !choice_has_cpu(ch, id))
 		return false;
 	if (chain)
 		ch->chain = writable(chain_copies, chain, bpf_map_lookup_elem(&chains, &chain));

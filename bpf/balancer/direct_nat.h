@@ -65,7 +65,7 @@ static __always_inline int direct_nat(struct xdp_md *ctx, const struct packet *p
 		l4 = direct_nat_after_option(ctx, t.bytes, v6);
 	if (!l4 || !rewrite_dport(l4, (void *)(long)ctx->data_end, &p->t, port, diff, bytes))
 		return drop(ctx, DROP_NO_HEADROOM);
-	return t.bytes ? go(t.way, ch->cpu->ifindex) : leave_to(ctx, ch, t.way, v6);
+	return t.bytes ? go(t.way, ch->hop->ifindex) : leave_to(ctx, ch, t.way, v6);
 }
 
 #endif

@@ -22,13 +22,13 @@ static __always_inline int dr(struct xdp_md *ctx, const struct packet *p, const 
 	verdict = plan_dsr_option(ctx, p, ch, &t);
 	if (verdict)
 		return verdict;
-	if (t.way == WAY_KERNEL || ch->cpu->beyond)
+	if (t.way == WAY_KERNEL || ch->hop->beyond)
 		return drop(ctx, DROP_NO_NEIGHBOR);
 	if (!t.bytes)
 		return leave_to(ctx, ch, t.way, v6);
 	if (!add_dsr_option(ctx, p, ch, &t, v6))
 		return drop(ctx, DROP_NO_HEADROOM);
-	return go(t.way, ch->cpu->ifindex);
+	return go(t.way, ch->hop->ifindex);
 }
 
 #endif

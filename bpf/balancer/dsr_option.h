@@ -28,12 +28,12 @@ static __always_inline bool needs_dsr_option(const struct packet *p, const struc
 
 /* Copies the MAC addresses as received, or those for the next hop. */
 static __always_inline void dsr_option_macs(__u32 *macs, const struct ethhdr *eth,
-					    const struct server_cpu *cpu, enum way way)
+					    const struct next_hop *hop, enum way way)
 {
 	if (way == WAY_KERNEL)
 		macs_copy(macs, eth);
 	else
-		macs_copy(macs, cpu->macs);
+		macs_copy(macs, hop->macs);
 }
 
 /* Returns the option's size. */
@@ -66,7 +66,7 @@ static __always_inline bool dsr_option_tagged(const struct packet *p, const stru
  * chain.
  */
 __noinline int add_dsr_option_v4(struct xdp_md *ctx, const struct packet *p,
-				 const struct dsr_send *t, const struct server_cpu *cpu,
+				 const struct dsr_send *t, const struct next_hop *hop,
 				 const struct chain *chain)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -74,10 +74,10 @@ __noinline int add_dsr_option_v4(struct xdp_md *ctx, const struct packet *p,
 	__u32 macs[3], bytes;
 	__u64 diff = 0;
 
-	if (!p || !t || !cpu || (void *)(ip + 5) > end)
+	if (!p || !t || !hop || (void *)(ip + 5) > end)
 		return -1;
 	bytes = t->bytes;
-	dsr_option_macs(macs, data, cpu, t->way);
+	dsr_option_macs(macs, data, hop, t->way);
 #pragma unroll
 	for (int i = 0; i < 5; i++)
 		word[i] = ip[i];
@@ -114,7 +114,7 @@ __noinline int add_dsr_option_v4(struct xdp_md *ctx, const struct packet *p,
 }
 
 __noinline int add_dsr_option_v6(struct xdp_md *ctx, const struct packet *p,
-				 const struct dsr_send *t, const struct server_cpu *cpu,
+				 const struct dsr_send *t, const struct next_hop *hop,
 				 const struct chain *chain)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -122,10 +122,10 @@ __noinline int add_dsr_option_v6(struct xdp_md *ctx, const struct packet *p,
 	__u32 macs[3], bytes;
 	__be32 first;
 
-	if (!p || !t || !cpu || (void *)(ip + 1) > end)
+	if (!p || !t || !hop || (void *)(ip + 1) > end)
 		return -1;
 	bytes = t->bytes;
-	dsr_option_macs(macs, data, cpu, t->way);
+	dsr_option_macs(macs, data, hop, t->way);
 	first = *(__be32 *)ip;
 	if (auth_policy && !dsr_option_tagged(p, t, chain, NULL))
 		return -1;
@@ -157,8 +157,8 @@ static __always_inline bool add_dsr_option(struct xdp_md *ctx, const struct pack
 					   const struct choice *ch, const struct dsr_send *t,
 					   bool v6)
 {
-	return (v6 ? add_dsr_option_v6(ctx, p, t, ch->cpu, ch->chain)
-		   : add_dsr_option_v4(ctx, p, t, ch->cpu, ch->chain)) == 0;
+	return (v6 ? add_dsr_option_v6(ctx, p, t, ch->hop, ch->chain)
+		   : add_dsr_option_v4(ctx, p, t, ch->hop, ch->chain)) == 0;
 }
 
 /* Finds the next hop and the option size. A nonzero result is the packet's verdict. A

@@ -9,6 +9,7 @@
 #ifndef FAIRLEAD_BALANCER_EGRESS_H
 #define FAIRLEAD_BALANCER_EGRESS_H
 
+#include "address_hop.h"
 #include "choose.h"
 #include "count.h"
 #include "csum.h"
@@ -88,23 +89,16 @@ static __always_inline enum way find_way(struct xdp_md *ctx, struct departure *d
 	return fib_way(ctx, fib);
 }
 
-/* Until when (bpf_ktime_get_coarse_ns) the agent watches the kernel's routes, neighbors
- * and devices, and a number that it changes with them, a multiple of 2^16: added to a
- * backend's generation, which counts in steps of one.
- */
-volatile __u64 routes_watched SEC(".data.routes") = 0;
-volatile __u32 routes_version SEC(".data.routes") = 0;
-
-/* For how many clock ticks a next hop is cached at most: for changes that the kernel does
- * not report, such as a path MTU.
- */
-#define WAY_TICKS 64
+static __always_inline enum way way_of(struct xdp_md *ctx, const struct next_hop *hop)
+{
+	return hop->ifindex == ctx->ingress_ifindex ? WAY_BACK : WAY_ACROSS;
+}
 
 /* Queries the kernel for the next hop of a backend and caches the result, except one
  * that may soon improve. It applies to any length, because the MTU is cached too.
  * Returns enum way. Global, so that the verifier checks it once and not per call.
  */
-__noinline int way_ask(struct xdp_md *ctx, const struct server *server, struct server_cpu *c)
+__noinline int way_ask(struct xdp_md *ctx, const struct server *server, struct next_hop *c)
 {
 	__u32 version = routes_version; /* before the query */
 	struct bpf_fib_lookup fib = {};
@@ -113,6 +107,8 @@ __noinline int way_ask(struct xdp_md *ctx, const struct server *server, struct s
 
 	if (!server || !c)
 		return WAY_NO_ROUTE;
+	if (server->frontend && address_hop_copy(ctx, server, c, version))
+		return way_of(ctx, c);
 	v6 = !addr_is_v4(&server->addr);
 	c->tick = 0;
 	if (v6)
@@ -134,35 +130,43 @@ __noinline int way_ask(struct xdp_md *ctx, const struct server *server, struct s
 	c->tick = bpf_jiffies64();
 	if (bpf_ktime_get_coarse_ns() < routes_watched)
 		c->tick += WAY_TICKS;
+	if (server->frontend)
+		address_hop_put(server, c, version);
 	return way;
 }
 
 static __always_inline bool way_is_kept(struct xdp_md *ctx, const struct choice *ch)
 {
-	const struct server_cpu *c = ch->cpu;
-
-	return (__s64)(c->tick - bpf_jiffies64()) >= 0 &&
-	       c->generation == ch->server->generation + routes_version &&
-	       c->ingress == ctx->ingress_ifindex;
+	return next_hop_is_kept(ctx, ch->hop, ch->server->generation + routes_version);
 }
 
-static __always_inline enum way way_kept(struct xdp_md *ctx, const struct choice *ch)
+/* The same on the fast path. Entries of backends of frontends that track flows are too many
+ * for the CPU's caches.
+ */
+static __always_inline bool way_is_near(struct xdp_md *ctx, struct choice *ch)
 {
-	return ch->cpu->ifindex == ctx->ingress_ifindex ? WAY_BACK : WAY_ACROSS;
+	struct next_hop *hop = NULL;
+
+	if (ch->server->frontend)
+		hop = address_hop_get(ctx, ch->server, routes_version);
+	if (!hop)
+		return way_is_kept(ctx, ch);
+	ch->hop = hop;
+	return true;
 }
 
 /* Returns the way to the chosen backend for any packet. way_fits checks its length. */
 static __always_inline enum way way_to(struct xdp_md *ctx, const struct choice *ch)
 {
 	if (likely(way_is_kept(ctx, ch)))
-		return way_kept(ctx, ch);
-	return way_ask(ctx, ch->server, ch->cpu);
+		return way_of(ctx, ch->hop);
+	return way_ask(ctx, ch->server, ch->hop);
 }
 
 /* The kernel itself fragments or sends the ICMP error. */
 static __always_inline bool way_fits(enum way way, const struct choice *ch, __u32 len)
 {
-	return len <= (way == WAY_KERNEL ? 0xffff : ch->cpu->mtu);
+	return len <= (way == WAY_KERNEL ? 0xffff : ch->hop->mtu);
 }
 
 static __always_inline bool way_leads_nowhere(enum way way)
@@ -218,7 +222,7 @@ static __always_inline int leave_by(struct xdp_md *ctx, const void *macs, __u32 
 static __always_inline int leave_to(struct xdp_md *ctx, const struct choice *ch, enum way way,
 				    bool v6)
 {
-	return leave_by(ctx, ch->cpu->macs, ch->cpu->ifindex, way, v6);
+	return leave_by(ctx, ch->hop->macs, ch->hop->ifindex, way, v6);
 }
 
 /* The same with a next hop found for this packet only. */

@@ -57,7 +57,7 @@ struct handover {
 	struct packet p;
 	struct addr from; /* the sender of the outer header */
 	struct server to; /* the load balancer to query next */
-	struct server_cpu way;
+	struct next_hop way;
 	struct chain list; /* those after it */
 	struct addr next[CHAIN_MAX];
 	__u32 n;     /* in next */
@@ -130,7 +130,7 @@ static __always_inline void handover_choice(struct handover *h, struct choice *c
 	handover_endpoints(h, h->n > 1); /* those after the first, or only that one */
 	h->way.tick = 0;
 	ch->server = &h->to;
-	ch->cpu = &h->way;
+	ch->hop = &h->way;
 	ch->chain = &h->list;
 	ch->hash = flow_hash(flow);
 }

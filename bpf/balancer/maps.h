@@ -279,17 +279,22 @@ struct {
 	__type(value, struct server);
 } servers SEC(".maps");
 
-/* Per-CPU state of a backend, by id: its cached next hop, and counters of sent packets.
- * One cache line.
- */
-struct server_cpu {
-	__u64 tick;	  /* the last one of the clock for which the next hop is cached */
-	__u32 generation; /* of the backend, plus routes_version (egress.h) */
+/* A cached next hop (egress.h). */
+struct next_hop {
+	__u64 tick;	  /* the last one of the clock for which it is cached */
+	__u32 generation; /* of the backend, plus routes_version */
 	__u32 ingress;	  /* interface index on which the packet arrived; ifindex: egress */
 	__u32 ifindex;
 	__u32 mtu;
 	__u8 macs[12] __attribute__((aligned(4))); /* as in an Ethernet header */
 	__u32 beyond;				   /* behind a router */
+};
+
+/* Per-CPU state of a backend, by id: its next hop, and counters of sent packets. One
+ * cache line.
+ */
+struct server_cpu {
+	struct next_hop hop;
 	__u64 packets;
 	__u64 bytes;
 	__u64 flows;

@@ -71,7 +71,7 @@ __noinline bool older_prepare(__u32 chain)
 	if (!all || !all->n || !o)
 		return false;
 	older_split(o, all);
-	o->cpu.tick = 0;
+	o->cpu.hop.tick = 0;
 	return true;
 }
 
@@ -83,6 +83,7 @@ static __always_inline bool choose_older(struct choice *ch, __u32 chain)
 		return false;
 	ch->server = &o->server;
 	ch->cpu = &o->cpu;
+	ch->hop = &o->cpu.hop;
 	ch->chain = o->rest.n ? &o->rest : NULL;
 	return true;
 }

@@ -35,7 +35,7 @@ __noinline int slow_ask(struct xdp_md *ctx, struct rare *r)
 	handover_choice(h, &ch, &r->p.t);
 	r->pick.hash = ch.hash;
 	r->gue = false;
-	return slow_tunnel_any(ctx, r, ch.server, ch.cpu, ch.chain);
+	return slow_tunnel_any(ctx, r, ch.server, ch.hop, ch.chain);
 }
 
 #endif

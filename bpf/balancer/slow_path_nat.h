@@ -38,7 +38,7 @@ static __always_inline int slow_nat_on(struct xdp_md *ctx, struct rare *r, const
 	}
 	if (!slow_turn(ctx, r, full))
 		return drop(ctx, edit_refusal(r));
-	return slow_leave(ctx, r, ch->cpu->macs, ch->cpu->ifindex, way);
+	return slow_leave(ctx, r, ch->hop->macs, ch->hop->ifindex, way);
 }
 
 /* Forwards from the client to the backend of the flow with this index and tag. */

@@ -35,7 +35,7 @@ static __always_inline enum way slow_way(struct xdp_md *ctx, struct rare *r,
 		if (way_leads_nowhere(way))
 			return way;
 		if (way != WAY_KERNEL)
-			r->mtu = ch->cpu->mtu;
+			r->mtu = ch->hop->mtu;
 	}
 	return len > r->mtu ? WAY_TOO_BIG : way;
 }
@@ -259,13 +259,13 @@ static __always_inline int slow_direct_on(struct xdp_md *ctx, struct rare *r,
 	}
 	if (way_leads_nowhere(way))
 		return slow_nowhere(ctx, r, way);
-	if (!nat && (r->tagged || way == WAY_KERNEL || ch->cpu->beyond))
+	if (!nat && (r->tagged || way == WAY_KERNEL || ch->hop->beyond))
 		return drop(ctx, DROP_NO_NEIGHBOR);
 	if (nat && !slow_address(ctx, r, f, ch))
 		return drop(ctx, edit_refusal(r));
 	if (marks && reshape(ctx, r, bytes))
 		return drop(ctx, DROP_NO_HEADROOM);
-	return slow_leave(ctx, r, ch->cpu->macs, ch->cpu->ifindex, way);
+	return slow_leave(ctx, r, ch->hop->macs, ch->hop->ifindex, way);
 }
 
 /* dsr-nat and dr: with the packet's own header. */
@@ -336,18 +336,18 @@ __noinline bool slow_front(struct rare *r, const struct server *server, const st
 }
 
 /* Prepends r->front to the packet, and the Ethernet header before it. */
-__noinline bool slow_wrap(struct xdp_md *ctx, struct rare *r, const struct server_cpu *cpu,
+__noinline bool slow_wrap(struct xdp_md *ctx, struct rare *r, const struct next_hop *hop,
 			  enum way way, bool outer6)
 {
 	__be16 proto = outer6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 	__u32 bytes, l2;
 
-	if (!r || !cpu)
+	if (!r || !hop)
 		return false;
 	bytes = within(r->more, 256);
 	if ((__s32)bytes != r->more || bytes > FRONT_MAX)
 		return false;
-	if (!slow_l2(ctx, r, cpu->macs, way) || bpf_xdp_adjust_head(ctx, -(int)bytes))
+	if (!slow_l2(ctx, r, hop->macs, way) || bpf_xdp_adjust_head(ctx, -(int)bytes))
 		return false;
 	l2 = within(r->own.l3, 32);
 	if (l2 < sizeof(struct ethhdr) || l2 > L2_MAX)
@@ -358,13 +358,13 @@ __noinline bool slow_wrap(struct xdp_md *ctx, struct rare *r, const struct serve
 
 /* Sends to any backend, with GUE or IP-in-IP according to r->gue. */
 __noinline int slow_tunnel_any(struct xdp_md *ctx, struct rare *r, const struct server *server,
-			       struct server_cpu *cpu, const struct chain *chain)
+			       struct next_hop *hop, const struct chain *chain)
 {
-	struct choice ch = {.server = server, .cpu = cpu, .chain = chain};
+	struct choice ch = {.server = server, .hop = hop, .chain = chain};
 	bool outer6;
 	enum way way;
 
-	if (!r || !server || !cpu) /* for the verifier */
+	if (!r || !server || !hop) /* for the verifier */
 		return XDP_ABORTED;
 	outer6 = !addr_is_v4(&server->addr);
 	r->more = auth_policy ? auth_tunnel_bytes(chain, r->gue, outer6)
@@ -378,9 +378,9 @@ __noinline int slow_tunnel_any(struct xdp_md *ctx, struct rare *r, const struct 
 			: !slow_front(r, server, chain,
 				      way == WAY_KERNEL ? TUNNEL_TTL : TUNNEL_TTL - 1))
 		return drop(ctx, DROP_NO_HEADROOM);
-	if (!slow_wrap(ctx, r, cpu, way, outer6))
+	if (!slow_wrap(ctx, r, hop, way, outer6))
 		return drop(ctx, DROP_NO_HEADROOM);
-	return go(way, r->tagged ? r->ingress : cpu->ifindex);
+	return go(way, r->tagged ? r->ingress : hop->ifindex);
 }
 
 __noinline int slow_tunnel(struct xdp_md *ctx, struct rare *r, const struct frontend *f)
@@ -392,7 +392,7 @@ __noinline int slow_tunnel(struct xdp_md *ctx, struct rare *r, const struct fron
 	if (!choice_for(&ch, &r->pick))
 		return drop(ctx, DROP_NO_BACKEND);
 	r->gue = f->encapsulation == ENCAPSULATION_GUE;
-	return slow_counted(r, f, &ch, slow_tunnel_any(ctx, r, ch.server, ch.cpu, ch.chain));
+	return slow_counted(r, f, &ch, slow_tunnel_any(ctx, r, ch.server, ch.hop, ch.chain));
 }
 
 #endif

@@ -324,8 +324,7 @@ static __always_inline bool stateful_has_copy(struct choice *ch, const struct re
 	if (recent_is_due(word, now))
 		return false;
 	ch->server = flow_server_alive(word);
-	ch->cpu = server_cpu_at(flow_server(word));
-	return ch->server && ch->cpu;
+	return ch->server && choice_has_cpu(ch, flow_server(word));
 }
 
 /* Reports whether a packet only continues a flow, and returns its backend and for
@@ -346,8 +345,7 @@ static __always_inline bool stateful_continues(struct choice *ch, __be16 *own_po
 		     !stateful_lives(&r, &ch->server, p, now)))
 		return false;
 	id = flow_server(r.word);
-	ch->cpu = server_cpu_at(id);
-	if (unlikely(!ch->cpu || !flow_is_steady(r.word, p, is_nat(f))))
+	if (unlikely(!choice_has_cpu(ch, id) || !flow_is_steady(r.word, p, is_nat(f))))
 		return false;
 	if (is_nat(f)) {
 		if (unlikely(!stateful_has_way(&r, p, f, own_port, v6)))

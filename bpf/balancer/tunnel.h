@@ -34,7 +34,7 @@ static __always_inline __u32 tunnel_bytes(const struct chain *chain, bool gue, b
 /* Writes the Ethernet header at the front: to the next hop, or as received, so that
  * the kernel still accepts the frame. `bytes` have been inserted before it.
  */
-static __always_inline bool tunnel_put_eth(void *data, const void *end, const struct server_cpu *c,
+static __always_inline bool tunnel_put_eth(void *data, const void *end, const struct next_hop *hop,
 					   __u32 bytes, enum way way, bool outer6)
 {
 	struct ethhdr *eth = data;
@@ -45,7 +45,7 @@ static __always_inline bool tunnel_put_eth(void *data, const void *end, const st
 			return false;
 		macs_copy(eth, data + bytes);
 	} else {
-		macs_copy(eth, c->macs);
+		macs_copy(eth, hop->macs);
 	}
 	eth->h_proto = outer6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 	return true;
@@ -112,7 +112,7 @@ static __always_inline bool tunnel_put_one(struct xdp_md *ctx, const struct oute
 	l3 = data + sizeof(struct ethhdr);
 	if (l3 + least > end)
 		return false;
-	if (!tunnel_put_eth(data, end, ch->cpu, o->bytes, way, outer6))
+	if (!tunnel_put_eth(data, end, ch->hop, o->bytes, way, outer6))
 		return false;
 	if (o->gue && !gue_put(l3 + header, end, o->chain, o->len + o->bytes - header, o->hash,
 			       o->inner6, outer6))
@@ -160,19 +160,19 @@ static __always_inline int tunnel_on(struct xdp_md *ctx, __u16 len, __u8 tos,
 		o.gue = false;
 		ok = tunnel_put(ctx, &o, ch, way, outer6);
 	}
-	return likely(ok) ? go(way, ch->cpu->ifindex) : drop(ctx, DROP_NO_HEADROOM);
+	return likely(ok) ? go(way, ch->hop->ifindex) : drop(ctx, DROP_NO_HEADROOM);
 }
 
 /* Any way, any family. The verifier checks it once, regardless of the maps that hold
  * the backend and its chain.
  */
 __noinline int tunnel_any(struct xdp_md *ctx, const struct tunnelling *t,
-			  const struct server *server, struct server_cpu *cpu,
+			  const struct server *server, struct next_hop *hop,
 			  const struct chain *chain)
 {
-	struct choice ch = {.server = server, .cpu = cpu, .chain = chain};
+	struct choice ch = {.server = server, .hop = hop, .chain = chain};
 
-	if (!t || !server || !cpu) /* for the verifier */
+	if (!t || !server || !hop) /* for the verifier */
 		return XDP_PASS;
 	ch.hash = t->hash;
 	if (addr_is_v4(&server->addr))
@@ -182,15 +182,15 @@ __noinline int tunnel_any(struct xdp_md *ctx, const struct tunnelling *t,
 
 /* The same with an authentication tag, for the packet set by auth_packet. */
 __noinline int auth_tunnel(struct xdp_md *ctx, const struct tunnelling *t,
-			   const struct server *server, struct server_cpu *cpu,
+			   const struct server *server, struct next_hop *hop,
 			   const struct chain *chain)
 {
-	struct choice ch = {.server = server, .cpu = cpu, .chain = chain};
+	struct choice ch = {.server = server, .hop = hop, .chain = chain};
 	void *data, *end;
 	__u32 bytes;
 	bool outer6;
 
-	if (!t || !server || !cpu) /* for the verifier */
+	if (!t || !server || !hop) /* for the verifier */
 		return XDP_PASS;
 	outer6 = !addr_is_v4(&server->addr);
 	bytes = auth_tunnel_bytes(chain, t->gue, outer6);
@@ -204,10 +204,10 @@ __noinline int auth_tunnel(struct xdp_md *ctx, const struct tunnelling *t,
 	data = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
 	if (data + sizeof(struct ethhdr) > end ||
-	    !tunnel_put_eth(data, end, cpu, bytes, t->way, outer6) ||
+	    !tunnel_put_eth(data, end, hop, bytes, t->way, outer6) ||
 	    !auth_store(ctx, sizeof(struct ethhdr), bytes))
 		return drop(ctx, DROP_NO_HEADROOM);
-	return go(t->way, cpu->ifindex);
+	return go(t->way, hop->ifindex);
 }
 
 static __always_inline int tunnel(struct xdp_md *ctx, const struct packet *p, bool gue,
@@ -226,9 +226,9 @@ static __always_inline int tunnel(struct xdp_md *ctx, const struct packet *p, bo
 		return drop_way(ctx, t.way);
 	if (auth_policy) {
 		auth_packet(&p->t.src, &p->t.dst, p);
-		return auth_tunnel(ctx, &t, ch->server, ch->cpu, ch->chain);
+		return auth_tunnel(ctx, &t, ch->server, ch->hop, ch->chain);
 	}
-	return tunnel_any(ctx, &t, ch->server, ch->cpu, ch->chain);
+	return tunnel_any(ctx, &t, ch->server, ch->hop, ch->chain);
 }
 
 #endif

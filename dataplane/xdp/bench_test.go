@@ -149,10 +149,16 @@ func BenchmarkUpsertMoved(b *testing.B) {
 
 // BenchmarkFill programs frontends with 100 of 10,000 backends each.
 func BenchmarkFill(b *testing.B) {
-	all := make([]desired.Frontend, 2000)
+	for name, survival := range map[string]service.Survival{"second-chance": service.SecondChance, "flow-table": service.FlowTable} {
+		b.Run(name, func(b *testing.B) { benchFill(b, 2000, survival) })
+	}
+}
+
+func benchFill(b *testing.B, frontends int, survival service.Survival) {
+	all := make([]desired.Frontend, frontends)
 	for i := range all {
 		all[i] = frontend(service.Tunnel, fmt.Sprintf("10.3.%d.%d:80", i/250, i%250+1), service.TCP)
-		all[i].RingSize = 8191
+		all[i].RingSize, all[i].Survival = 8191, survival
 		for j := range 100 {
 			n := (i*61 + j*97) % 10000
 			addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 20, byte(n / 250), byte(n%250 + 1)}), 8080)
@@ -161,7 +167,7 @@ func BenchmarkFill(b *testing.B) {
 		all[i].Backends = service.SortBackends(all[i].Backends)
 	}
 	c := config()
-	c.MaxFrontends, c.MaxBackends, c.MaxMembers = 2*len(all), 16384, 200*len(all)
+	c.MaxFrontends, c.MaxBackends, c.MaxMembers = 2*frontends, 101*frontends, 200*frontends
 	d := newNet(b).open(b, c)
 	pause := cpuTime(b)
 	for b.Loop() {

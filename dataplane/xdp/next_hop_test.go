@@ -101,7 +101,7 @@ func TestNextHopsAreCachedWhileTheAgentWatches(t *testing.T) {
 		if v, _ := n.run(t, d, frame); v != redirect {
 			t.Fatalf("the packet's verdict is %v", v)
 		}
-		must(t, bpf.EachCPU(d.kernel.ServerCpu, 1, func(c bpf.BalancerServerCpu) { until = max(until, c.Tick) }))
+		must(t, bpf.EachCPU(d.kernel.ServerCpu, 1, func(c bpf.BalancerServerCpu) { until = max(until, c.Hop.Tick) }))
 		return until
 	}
 	// Reports whether the agent's end shortens that. On a busy machine, many ticks may

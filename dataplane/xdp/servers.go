@@ -107,24 +107,33 @@ func (t *serverTable) shared(addr netip.AddrPort) ring.ID {
 // the state of their numbers' previous owners.
 func (d *DataPlane) writeNew(ms members) error {
 	t := &d.servers
-	for _, m := range ms {
-		if !m.written {
-			d.flows.NextOwner(m.id, t.generations[m.id]+1, t.owners)
-		}
-	}
+	var fresh []*server
 	for _, m := range ms {
 		if m.written {
 			continue
 		}
-		if err := bpf.ZeroCPUs(d.kernel.ServerCpu, m.id); err != nil {
-			return err
+		fresh = append(fresh, m.server)
+		d.flows.NextOwner(m.id, t.generations[m.id]+1, t.owners)
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	ids, entries := make([]uint32, len(fresh)), make([]bpf.BalancerServer, len(fresh))
+	for i, s := range fresh {
+		if t.generations[s.id] != 0 { // else the counters are still zero
+			if err := bpf.ZeroCPUs(d.kernel.ServerCpu, s.id); err != nil {
+				return err
+			}
 		}
-		t.generations[m.id]++
-		d.flows.Forget(m.id)
-		if err := d.writeServer(m.server); err != nil {
-			return err
-		}
-		m.written = true
+		t.generations[s.id]++
+		d.flows.Forget(s.id)
+		ids[i], entries[i] = s.id, t.entry(s, 1)
+	}
+	if _, err := d.kernel.Servers.BatchUpdate(ids, entries, nil); err != nil {
+		return fmt.Errorf("write %d backends, the first of which is %s: %w", len(fresh), fresh[0].key.addr, err)
+	}
+	for _, s := range fresh {
+		s.written = true
 	}
 	return nil
 }

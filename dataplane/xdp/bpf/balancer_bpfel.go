@@ -18,6 +18,22 @@ type BalancerAddr struct {
 	Word [4]uint32
 }
 
+type BalancerAddressHop struct {
+	_   structs.HostLayout
+	Hop struct {
+		_          structs.HostLayout
+		Tick       uint64
+		Generation uint32
+		Ingress    uint32
+		Ifindex    uint32
+		Mtu        uint32
+		Macs       [12]uint8
+		Beyond     uint32
+	}
+	To   BalancerAddr
+	Zero uint64
+}
+
 type BalancerAllowance struct {
 	_    structs.HostLayout
 	At   uint64
@@ -411,17 +427,20 @@ type BalancerServer struct {
 }
 
 type BalancerServerCpu struct {
-	_          structs.HostLayout
-	Tick       uint64
-	Generation uint32
-	Ingress    uint32
-	Ifindex    uint32
-	Mtu        uint32
-	Macs       [12]uint8
-	Beyond     uint32
-	Packets    uint64
-	Bytes      uint64
-	Flows      uint64
+	_   structs.HostLayout
+	Hop struct {
+		_          structs.HostLayout
+		Tick       uint64
+		Generation uint32
+		Ingress    uint32
+		Ifindex    uint32
+		Mtu        uint32
+		Macs       [12]uint8
+		Beyond     uint32
+	}
+	Packets uint64
+	Bytes   uint64
+	Flows   uint64
 }
 
 type BalancerSettings struct {
@@ -592,6 +611,7 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	BalancerMapAddressHops     = "address_hops"
 	BalancerMapAnswers         = "answers"
 	BalancerMapAuthScratch     = "auth_scratch"
 	BalancerMapBalancers       = "balancers"
@@ -643,6 +663,7 @@ const (
 	BalancerProgHandover       = "handover"
 	BalancerProgSlowPath       = "slow_path"
 	BalancerProgSyn            = "syn"
+	BalancerVarAddressHopCount = "address_hop_count"
 	BalancerVarAuthKeySets     = "auth_key_sets"
 	BalancerVarAuthKeysAt      = "auth_keys_at"
 	BalancerVarAuthPolicy      = "auth_policy"
@@ -717,6 +738,7 @@ type BalancerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type BalancerMapSpecs struct {
+	AddressHops     *ebpf.MapSpec `ebpf:"address_hops"`
 	Answers         *ebpf.MapSpec `ebpf:"answers"`
 	AuthScratch     *ebpf.MapSpec `ebpf:"auth_scratch"`
 	Balancers       *ebpf.MapSpec `ebpf:"balancers"`
@@ -770,26 +792,27 @@ type BalancerMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type BalancerVariableSpecs struct {
-	AuthKeySets    *ebpf.VariableSpec `ebpf:"auth_key_sets"`
-	AuthKeysAt     *ebpf.VariableSpec `ebpf:"auth_keys_at"`
-	AuthPolicy     *ebpf.VariableSpec `ebpf:"auth_policy"`
-	BackByRedirect *ebpf.VariableSpec `ebpf:"back_by_redirect"`
-	FlowBackLines  *ebpf.VariableSpec `ebpf:"flow_back_lines"`
-	FlowClock      *ebpf.VariableSpec `ebpf:"flow_clock"`
-	FlowLives      *ebpf.VariableSpec `ebpf:"flow_lives"`
-	FlowSets       *ebpf.VariableSpec `ebpf:"flow_sets"`
-	FlowYields     *ebpf.VariableSpec `ebpf:"flow_yields"`
-	GuardKey       *ebpf.VariableSpec `ebpf:"guard_key"`
-	RoutesVersion  *ebpf.VariableSpec `ebpf:"routes_version"`
-	RoutesWatched  *ebpf.VariableSpec `ebpf:"routes_watched"`
-	Set            *ebpf.VariableSpec `ebpf:"set"`
-	StoresInOrder  *ebpf.VariableSpec `ebpf:"stores_in_order"`
-	SynSet         *ebpf.VariableSpec `ebpf:"syn_set"`
-	UnusedOrphan   *ebpf.VariableSpec `ebpf:"unused_orphan"`
-	UnusedSynEvent *ebpf.VariableSpec `ebpf:"unused_syn_event"`
-	WatchFilter    *ebpf.VariableSpec `ebpf:"watch_filter"`
-	WatchUntil     *ebpf.VariableSpec `ebpf:"watch_until"`
-	Watching       *ebpf.VariableSpec `ebpf:"watching"`
+	AddressHopCount *ebpf.VariableSpec `ebpf:"address_hop_count"`
+	AuthKeySets     *ebpf.VariableSpec `ebpf:"auth_key_sets"`
+	AuthKeysAt      *ebpf.VariableSpec `ebpf:"auth_keys_at"`
+	AuthPolicy      *ebpf.VariableSpec `ebpf:"auth_policy"`
+	BackByRedirect  *ebpf.VariableSpec `ebpf:"back_by_redirect"`
+	FlowBackLines   *ebpf.VariableSpec `ebpf:"flow_back_lines"`
+	FlowClock       *ebpf.VariableSpec `ebpf:"flow_clock"`
+	FlowLives       *ebpf.VariableSpec `ebpf:"flow_lives"`
+	FlowSets        *ebpf.VariableSpec `ebpf:"flow_sets"`
+	FlowYields      *ebpf.VariableSpec `ebpf:"flow_yields"`
+	GuardKey        *ebpf.VariableSpec `ebpf:"guard_key"`
+	RoutesVersion   *ebpf.VariableSpec `ebpf:"routes_version"`
+	RoutesWatched   *ebpf.VariableSpec `ebpf:"routes_watched"`
+	Set             *ebpf.VariableSpec `ebpf:"set"`
+	StoresInOrder   *ebpf.VariableSpec `ebpf:"stores_in_order"`
+	SynSet          *ebpf.VariableSpec `ebpf:"syn_set"`
+	UnusedOrphan    *ebpf.VariableSpec `ebpf:"unused_orphan"`
+	UnusedSynEvent  *ebpf.VariableSpec `ebpf:"unused_syn_event"`
+	WatchFilter     *ebpf.VariableSpec `ebpf:"watch_filter"`
+	WatchUntil      *ebpf.VariableSpec `ebpf:"watch_until"`
+	Watching        *ebpf.VariableSpec `ebpf:"watching"`
 }
 
 // BalancerObjects contains all objects after they have been loaded into the kernel.
@@ -812,6 +835,7 @@ func (o *BalancerObjects) Close() error {
 //
 // It can be passed to LoadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BalancerMaps struct {
+	AddressHops     *ebpf.Map `ebpf:"address_hops"`
 	Answers         *ebpf.Map `ebpf:"answers"`
 	AuthScratch     *ebpf.Map `ebpf:"auth_scratch"`
 	Balancers       *ebpf.Map `ebpf:"balancers"`
@@ -863,6 +887,7 @@ type BalancerMaps struct {
 
 func (m *BalancerMaps) Close() error {
 	return _BalancerClose(
+		m.AddressHops,
 		m.Answers,
 		m.AuthScratch,
 		m.Balancers,
@@ -917,26 +942,27 @@ func (m *BalancerMaps) Close() error {
 //
 // It can be passed to LoadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BalancerVariables struct {
-	AuthKeySets    *ebpf.Variable `ebpf:"auth_key_sets"`
-	AuthKeysAt     *ebpf.Variable `ebpf:"auth_keys_at"`
-	AuthPolicy     *ebpf.Variable `ebpf:"auth_policy"`
-	BackByRedirect *ebpf.Variable `ebpf:"back_by_redirect"`
-	FlowBackLines  *ebpf.Variable `ebpf:"flow_back_lines"`
-	FlowClock      *ebpf.Variable `ebpf:"flow_clock"`
-	FlowLives      *ebpf.Variable `ebpf:"flow_lives"`
-	FlowSets       *ebpf.Variable `ebpf:"flow_sets"`
-	FlowYields     *ebpf.Variable `ebpf:"flow_yields"`
-	GuardKey       *ebpf.Variable `ebpf:"guard_key"`
-	RoutesVersion  *ebpf.Variable `ebpf:"routes_version"`
-	RoutesWatched  *ebpf.Variable `ebpf:"routes_watched"`
-	Set            *ebpf.Variable `ebpf:"set"`
-	StoresInOrder  *ebpf.Variable `ebpf:"stores_in_order"`
-	SynSet         *ebpf.Variable `ebpf:"syn_set"`
-	UnusedOrphan   *ebpf.Variable `ebpf:"unused_orphan"`
-	UnusedSynEvent *ebpf.Variable `ebpf:"unused_syn_event"`
-	WatchFilter    *ebpf.Variable `ebpf:"watch_filter"`
-	WatchUntil     *ebpf.Variable `ebpf:"watch_until"`
-	Watching       *ebpf.Variable `ebpf:"watching"`
+	AddressHopCount *ebpf.Variable `ebpf:"address_hop_count"`
+	AuthKeySets     *ebpf.Variable `ebpf:"auth_key_sets"`
+	AuthKeysAt      *ebpf.Variable `ebpf:"auth_keys_at"`
+	AuthPolicy      *ebpf.Variable `ebpf:"auth_policy"`
+	BackByRedirect  *ebpf.Variable `ebpf:"back_by_redirect"`
+	FlowBackLines   *ebpf.Variable `ebpf:"flow_back_lines"`
+	FlowClock       *ebpf.Variable `ebpf:"flow_clock"`
+	FlowLives       *ebpf.Variable `ebpf:"flow_lives"`
+	FlowSets        *ebpf.Variable `ebpf:"flow_sets"`
+	FlowYields      *ebpf.Variable `ebpf:"flow_yields"`
+	GuardKey        *ebpf.Variable `ebpf:"guard_key"`
+	RoutesVersion   *ebpf.Variable `ebpf:"routes_version"`
+	RoutesWatched   *ebpf.Variable `ebpf:"routes_watched"`
+	Set             *ebpf.Variable `ebpf:"set"`
+	StoresInOrder   *ebpf.Variable `ebpf:"stores_in_order"`
+	SynSet          *ebpf.Variable `ebpf:"syn_set"`
+	UnusedOrphan    *ebpf.Variable `ebpf:"unused_orphan"`
+	UnusedSynEvent  *ebpf.Variable `ebpf:"unused_syn_event"`
+	WatchFilter     *ebpf.Variable `ebpf:"watch_filter"`
+	WatchUntil      *ebpf.Variable `ebpf:"watch_until"`
+	Watching        *ebpf.Variable `ebpf:"watching"`
 }
 
 // BalancerPrograms contains all programs after they have been loaded into the kernel.

@@ -72,6 +72,7 @@ type TracerTraceList struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	TracerMapAddressHops         = "address_hops"
 	TracerMapAnswerCopies        = "answer_copies"
 	TracerMapAnswers             = "answers"
 	TracerMapAuthScratch         = "auth_scratch"
@@ -136,6 +137,7 @@ const (
 	TracerProgHandover           = "handover"
 	TracerProgSlowPath           = "slow_path"
 	TracerProgSyn                = "syn"
+	TracerVarAddressHopCount     = "address_hop_count"
 	TracerVarAuthKeySets         = "auth_key_sets"
 	TracerVarAuthKeysAt          = "auth_keys_at"
 	TracerVarAuthPolicy          = "auth_policy"
@@ -214,6 +216,7 @@ type TracerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type TracerMapSpecs struct {
+	AddressHops       *ebpf.MapSpec `ebpf:"address_hops"`
 	AnswerCopies      *ebpf.MapSpec `ebpf:"answer_copies"`
 	Answers           *ebpf.MapSpec `ebpf:"answers"`
 	AuthScratch       *ebpf.MapSpec `ebpf:"auth_scratch"`
@@ -280,6 +283,7 @@ type TracerMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type TracerVariableSpecs struct {
+	AddressHopCount     *ebpf.VariableSpec `ebpf:"address_hop_count"`
 	AuthKeySets         *ebpf.VariableSpec `ebpf:"auth_key_sets"`
 	AuthKeysAt          *ebpf.VariableSpec `ebpf:"auth_keys_at"`
 	AuthPolicy          *ebpf.VariableSpec `ebpf:"auth_policy"`
@@ -326,6 +330,7 @@ func (o *TracerObjects) Close() error {
 //
 // It can be passed to LoadTracerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TracerMaps struct {
+	AddressHops       *ebpf.Map `ebpf:"address_hops"`
 	AnswerCopies      *ebpf.Map `ebpf:"answer_copies"`
 	Answers           *ebpf.Map `ebpf:"answers"`
 	AuthScratch       *ebpf.Map `ebpf:"auth_scratch"`
@@ -390,6 +395,7 @@ type TracerMaps struct {
 
 func (m *TracerMaps) Close() error {
 	return _TracerClose(
+		m.AddressHops,
 		m.AnswerCopies,
 		m.Answers,
 		m.AuthScratch,
@@ -457,6 +463,7 @@ func (m *TracerMaps) Close() error {
 //
 // It can be passed to LoadTracerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TracerVariables struct {
+	AddressHopCount     *ebpf.Variable `ebpf:"address_hop_count"`
 	AuthKeySets         *ebpf.Variable `ebpf:"auth_key_sets"`
 	AuthKeysAt          *ebpf.Variable `ebpf:"auth_keys_at"`
 	AuthPolicy          *ebpf.Variable `ebpf:"auth_policy"`

@@ -53,7 +53,7 @@ func (o Options) specOf(load func() (*ebpf.CollectionSpec, error)) (*ebpf.Collec
 	} {
 		spec.Maps[name].MaxEntries = uint32(n)
 	}
-	if err := o.sizeFlows(spec); err != nil {
+	if err := errors.Join(o.sizeFlows(spec), o.sizeHops(spec)); err != nil {
 		return nil, err
 	}
 	if err := auth.Preset(spec, o.Auth); err != nil {
@@ -85,6 +85,21 @@ func (o Options) sizeFlows(spec *ebpf.CollectionSpec) error {
 		spec.Variables[bpf.BalancerVarStoresInOrder].Set(runtime.GOARCH == "amd64"))
 	if err != nil {
 		return fmt.Errorf("xdp: flow table: %w", err)
+	}
+	return nil
+}
+
+// maxHops limits the next hops that each CPU caches by the backend's address: 1 MB.
+const maxHops = 1 << 14
+
+// sizeHops sets the size of the cache of next hops, and the same number in the program.
+func (o Options) sizeHops(spec *ebpf.CollectionSpec) error {
+	hops := uint32(min(o.MaxBackends, maxHops))
+	if m := spec.Maps[bpf.BalancerMapAddressHops]; m != nil { // the tracer has none
+		m.MaxEntries = hops
+	}
+	if err := spec.Variables[bpf.BalancerVarAddressHopCount].Set(hops); err != nil {
+		return fmt.Errorf("xdp: next hops: %w", err)
 	}
 	return nil
 }
