@@ -111,11 +111,12 @@ func (r *runner) underLoad(ctx context.Context) (err error) {
 }
 
 // startLoad starts the clients: most requests have their own connection, some use
-// connections that stay open all the time.
+// connections that stay open all the time. Each of these is used once a second, so that
+// it does not take longer to notice which of them a change has broken.
 func (r *runner) startLoad(ctx context.Context) (*load.Client, error) {
 	return load.Start(ctx, load.Config{
 		Dial: r.cluster.Lab.Host(topology.Client).Dial, Target: r.cluster.Services[mainService].VIP, Locals: r.cluster.ClientAddrs,
-		KeepAlive: 200, KeepAliveRate: 100, OneShotRate: 700,
+		KeepAlive: 200, KeepAliveRate: 200, OneShotRate: 600,
 	})
 }
 
