@@ -87,6 +87,7 @@ func Run(ctx context.Context, c config.Agent) (err error) {
 	group.Go(func() error { defer end(); return status.Answer(life, a.socket, a.statusOf, a.endpoints()...) })
 	group.Go(func() error { a.logDegraded(); a.events.watch(life, a.seen); return nil })
 	group.Go(func() error { a.keys.follow(life); return nil })
+	group.Go(func() error { a.saveMemory(life); return nil })
 	group.Go(func() error { a.sendTraces(life); return nil })
 	if a.cluster != nil && r.Balancer {
 		group.Go(func() error { a.report(life); return nil })

@@ -6,6 +6,8 @@ package daemon
 import (
 	"context"
 	"log/slog"
+	"os"
+	"runtime/debug"
 
 	"golang.org/x/sync/errgroup"
 
@@ -57,4 +59,12 @@ func Together(ctx context.Context, run ...func(context.Context) error) error {
 // PeerConfig returns a peer from flags.
 func PeerConfig(p config.Peer, password string, bfd bool) bgp.PeerConfig {
 	return bgp.PeerConfig{Address: p.Address.Addr(), Port: p.Address.Port(), AS: p.AS, Password: password, BFD: bfd}
+}
+
+// LetHeapGrow sets by how much the heap may grow between two garbage collections, in
+// percent, unless the environment variable GOGC does.
+func LetHeapGrow(percent int) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(percent)
+	}
 }

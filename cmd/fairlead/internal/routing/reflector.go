@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"runtime/debug"
 	"time"
 
 	"github.com/fairlead/fairlead/advertise/bgp"
@@ -22,7 +21,7 @@ import (
 func RunReflector(ctx context.Context, c config.Reflector) (err error) {
 	lacking := daemon.Lacks(privilege.Reflector)
 	defer func() { err = held.Blame(err, lacking) }()
-	collectLess()
+	daemon.LetHeapGrow(heapGrowth)
 	r, err := c.Resolve()
 	if err != nil {
 		return err
@@ -52,13 +51,9 @@ func RunReflector(ctx context.Context, c config.Reflector) (err error) {
 	return errors.Join(err, reflector.Close())
 }
 
-// collectLess makes garbage collection less frequent, unless GOGC is set: it would take a
-// fifth of the second or two in which a full table arrives.
-func collectLess() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
-	}
-}
+// heapGrowth makes garbage collection less frequent: it would take a fifth of the second
+// or two in which a full table arrives.
+const heapGrowth = 400
 
 // openJournal opens the journal of a daemon next to its socket.
 func openJournal(of status.Routing, socket string) *daemon.Journal {

@@ -38,7 +38,7 @@ func RunRouter(ctx context.Context, c config.Router, remove bool) (err error) {
 	}
 	lacking := daemon.Lacks(routerPrivileges(r)...)
 	defer func() { err = held.Blame(err, lacking) }()
-	collectLess()
+	daemon.LetHeapGrow(heapGrowth)
 	settings, err := router.RouterSysctls(c.HashSeed)
 	if err != nil {
 		return err
