@@ -95,7 +95,7 @@ const maxHops = 1 << 14
 // sizeHops sets the size of the cache of next hops, and the same number in the program.
 func (o Options) sizeHops(spec *ebpf.CollectionSpec) error {
 	hops := uint32(min(o.MaxBackends, maxHops))
-	if m := spec.Maps[bpf.BalancerMapAddressHops]; m != nil { // the tracer has none
+	if m := spec.Maps[bpf.BalancerMapAddressHops]; m != nil { // a benchmark loads other versions
 		m.MaxEntries = hops
 	}
 	if err := spec.Variables[bpf.BalancerVarAddressHopCount].Set(hops); err != nil {
