@@ -79,6 +79,7 @@ var changes = []change{
 type world struct {
 	*fixture.World
 	balancer topology.Pod
+	port     int // of the last connection, below those that the kernel selects
 }
 
 // TestDiffPredictsWhatBreaks changes a Service of its own for each row, with open
@@ -303,16 +304,29 @@ func (w *world) open(t *testing.T, vip netip.AddrPort) []conn {
 	t.Helper()
 	all := make([]conn, connections)
 	for i := range all {
-		c, err := w.Lab.Host(topology.Client).Dial(t.Context(), w.ClientAddrs[i%len(w.ClientAddrs)], vip)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := w.dial(t, w.ClientAddrs[i%len(w.ClientAddrs)], vip)
 		t.Cleanup(func() { c.Close() })
 		if all[i] = (conn{c, bufio.NewReader(c)}); !all[i].works() {
 			t.Fatal("a new connection does not work")
 		}
 	}
 	return all
+}
+
+// dial opens a connection from a port that none before had: a backend's node rejects one
+// through another VIP as long as the first has not ended (collision), as the broken ones.
+func (w *world) dial(t *testing.T, from netip.Addr, to netip.AddrPort) (c net.Conn) {
+	t.Helper()
+	w.port++
+	local := net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, uint16(20000+w.port)))
+	err := w.Lab.Host(topology.Client).Do(func() (err error) {
+		c, err = (&net.Dialer{LocalAddr: local}).DialContext(t.Context(), "tcp", to.String())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // works makes a request.
