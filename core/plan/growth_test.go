@@ -68,8 +68,8 @@ func TestGrowsLinearly(t *testing.T) {
 		services func(size int) []*service.Service
 		announce func(*service.Service, netip.Addr) ([]route.Offer, string)
 	}{
-		"Services":  {size: 4000, services: func(n int) []*service.Service { return many(n, 1) }},
-		"endpoints": {size: 4000, services: func(n int) []*service.Service { return many(1, n) }},
+		"Services":  {size: 10000, services: func(n int) []*service.Service { return many(n, 1) }},
+		"endpoints": {size: 10000, services: func(n int) []*service.Service { return many(1, n) }},
 		"of both protocols": {size: 1000, services: func(n int) []*service.Service {
 			return many(1, n, func(_ int, s *service.Service) {
 				udp := s.Frontends[0]
@@ -78,21 +78,21 @@ func TestGrowsLinearly(t *testing.T) {
 				s.Frontends = append(s.Frontends, udp)
 			})
 		}},
-		"behind one prefix": {size: 1500, services: func(n int) []*service.Service { return many(n, 1) }, announce: offers(route.Offer{By: "a", Prefix: wide})},
-		"behind one prefix, unfit": {size: 1500, services: func(n int) []*service.Service { return many(n, 1) },
+		"behind one prefix": {size: 3000, services: func(n int) []*service.Service { return many(n, 1) }, announce: offers(route.Offer{By: "a", Prefix: wide})},
+		"behind one prefix, unfit": {size: 3000, services: func(n int) []*service.Service { return many(n, 1) },
 			announce: offers(route.Offer{By: "a", Prefix: wide, MinHealthyBackends: 2})},
-		"announced in two ways": {size: 1500, services: func(n int) []*service.Service { return many(n, 1) },
+		"announced in two ways": {size: 3000, services: func(n int) []*service.Service { return many(n, 1) },
 			announce: func(_ *service.Service, vip netip.Addr) ([]route.Offer, string) {
 				p := netip.PrefixFrom(vip, 32)
 				return []route.Offer{{By: "a", Prefix: p}, {By: "b", Prefix: p, Attributes: route.Attributes{MED: 7}}}, ""
 			}},
-		"for one address and port": {size: 1500, services: func(n int) []*service.Service {
+		"for one address and port": {size: 3000, services: func(n int) []*service.Service {
 			return many(n, 1, func(_ int, s *service.Service) { s.Frontends[0].VIP = address(10 << 24) })
 		}},
-		"ranges of ports": {size: 1500, services: func(n int) []*service.Service {
+		"ranges of ports": {size: 3000, services: func(n int) []*service.Service {
 			return many(n, 1, func(_ int, s *service.Service) { s.Frontends[0].Port, s.Frontends[0].Last = 1000, 1999 })
 		}},
-		"ranges of one address": {size: 1500, services: func(n int) []*service.Service {
+		"ranges of one address": {size: 3000, services: func(n int) []*service.Service {
 			return many(n, 1, func(i int, s *service.Service) {
 				s.Frontends[0].VIP = address(10 << 24)
 				s.Frontends[0].Port, s.Frontends[0].Last = uint16(2*i+1), uint16(2*i+2)
