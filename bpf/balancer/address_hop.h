@@ -11,18 +11,6 @@
 #include "maps.h"
 #include "trace_event.h"
 
-/* Until when (bpf_ktime_get_coarse_ns) the agent watches the kernel's routes, neighbors
- * and devices, and a number that it changes with them, a multiple of 2^16: added to a
- * backend's generation, which counts in steps of one.
- */
-volatile __u64 routes_watched SEC(".data.routes") = 0;
-volatile __u32 routes_version SEC(".data.routes") = 0;
-
-/* For how many clock ticks a next hop is cached at most: for changes that the kernel does
- * not report, such as a path MTU.
- */
-#define WAY_TICKS 64
-
 /* The hop's generation is routes_version alone. One cache line. */
 struct address_hop {
 	struct next_hop hop;
@@ -57,8 +45,8 @@ static __always_inline struct address_hop *address_hop_at(const struct addr *a)
 	return bpf_map_lookup_elem(&address_hops, &place);
 }
 
-/* Returns the next hop to a backend, or NULL if none is cached. A traced packet always
- * queries the kernel.
+/* Returns the next hop to a backend as of a version of the routes, or NULL if none is cached. A
+ * traced packet always queries the kernel.
  */
 static __always_inline struct next_hop *address_hop_get(struct xdp_md *ctx,
 							const struct server *server, __u32 version)

@@ -89,14 +89,27 @@ static __always_inline enum way find_way(struct xdp_md *ctx, struct departure *d
 	return fib_way(ctx, fib);
 }
 
+/* Until when (bpf_ktime_get_coarse_ns) the agent watches the kernel's routes, neighbors
+ * and devices, and a number that it changes with them, a multiple of 2^16: added to a
+ * backend's generation, which counts in steps of one.
+ */
+volatile __u64 routes_watched SEC(".data.routes") = 0;
+volatile __u32 routes_version SEC(".data.routes") = 0;
+
+/* For how many clock ticks a next hop is cached at most: for changes that the kernel does
+ * not report, such as a path MTU.
+ */
+#define WAY_TICKS 64
+
 static __always_inline enum way way_of(struct xdp_md *ctx, const struct next_hop *hop)
 {
 	return hop->ifindex == ctx->ingress_ifindex ? WAY_BACK : WAY_ACROSS;
 }
 
-/* Queries the kernel for the next hop of a backend and caches the result, except one
- * that may soon improve. It applies to any length, because the MTU is cached too.
- * Returns enum way. Global, so that the verifier checks it once and not per call.
+/* Finds the next hop of a backend whose own is not cached: that of its address, or the
+ * kernel's answer. Caches the result, except one that may soon improve. It applies to any
+ * length, because the MTU is cached too. Returns enum way. Global, so that the verifier
+ * checks it once and not per call.
  */
 __noinline int way_ask(struct xdp_md *ctx, const struct server *server, struct next_hop *c)
 {
