@@ -10,7 +10,8 @@ import (
 	"github.com/fairlead/fairlead/lab/cputime"
 )
 
-// rounds is how often each size is measured; the minimum counts.
+// rounds is how often each size is measured at most; the minimum counts. A ratio of at most
+// plain needs no more than one.
 const rounds = 3
 
 // attempts is how often a ratio that is too high is measured: other processes that use the
@@ -18,10 +19,11 @@ const rounds = 3
 const attempts = 3
 
 // factor is the ratio of the two sizes. allowed is how much more each unit of work may
-// cost at the larger size: caches and sorting make it up to twice as much, quadratic work
-// factor times.
+// cost at the larger size: caches and sorting make it up to twice as much (plain),
+// quadratic work factor times.
 const (
 	factor  = 10
+	plain   = 2
 	allowed = 4
 )
 
@@ -41,26 +43,32 @@ func Linear(t *testing.T, size int, prepare func(size int) (work func())) {
 }
 
 // ratio returns how much more each unit of work costs at ten times the size.
-func ratio(size int, prepare func(size int) (work func())) float64 {
+func ratio(size int, prepare func(size int) (work func())) (r float64) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	works := []struct {
-		do     func()
-		repeat int // so that both do the same number of units
-		least  time.Duration
-	}{{do: prepare(size), repeat: factor}, {do: prepare(factor * size), repeat: 1}}
-	for round := range 1 + rounds {
-		for i := range works {
-			w := &works[i]
-			runtime.GC()
-			began := cputime.Thread()
-			for range w.repeat {
-				w.do()
-			}
-			if took := cputime.Thread() - began; round == 1 || round > 1 && took < w.least { // the first round is a warm-up
-				w.least = took
+	small, large := prepare(size), prepare(factor*size)
+	small() // warm up
+	large()
+	var least [2]time.Duration
+	for round := range rounds {
+		for i, took := range []time.Duration{cpuTime(small, factor), cpuTime(large, 1)} { // as many units each
+			if round == 0 || took < least[i] {
+				least[i] = took
 			}
 		}
+		if r = float64(least[1]) / float64(max(least[0], 1)); r <= plain {
+			break
+		}
 	}
-	return float64(works[1].least) / float64(max(works[0].least, 1))
+	return r
+}
+
+// cpuTime returns the CPU time of repeated work.
+func cpuTime(work func(), repeat int) time.Duration {
+	runtime.GC()
+	began := cputime.Thread()
+	for range repeat {
+		work()
+	}
+	return cputime.Thread() - began
 }
