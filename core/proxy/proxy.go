@@ -8,6 +8,7 @@ package proxy
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/netip"
 	"time"
@@ -171,8 +172,13 @@ type Plane interface {
 	// A frontend that cannot be programmed is reported as a Refusal in the error and does
 	// not delay others. After an error, Apply may be called again.
 	Apply(set []Frontend, gone []Key) error
-	// Keys returns the keys of all programmed frontends.
+	// Keys returns the keys of all programmed frontends. If anything may have changed them
+	// since they were last read, they are read again.
 	Keys() []Key
+	// Check compares the kernel with what is programmed, and returns an error that names a
+	// difference, nil without one. Apply may be called meanwhile, and does not wait for all
+	// of it. After an error, Keys and Apply with everything repair it.
+	Check(context.Context) error
 	// SetNodeAddresses sets the addresses on which node ports are served.
 	SetNodeAddresses([]netip.Addr) error
 	Close() error

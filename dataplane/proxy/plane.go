@@ -44,7 +44,9 @@ type DataPlane struct {
 	nodes       map[proxyAddr]bool
 	// stale reports that a write or a read failed: the state must be read again.
 	// wrote reports that something was applied since it was last read.
-	stale, wrote bool
+	// reread reports that it was, other than by Keys.
+	stale, wrote, reread bool
+	surveyed             *survey // by Check, nil: none
 	// writes counts entries written or deleted.
 	writes uint64
 }
@@ -168,6 +170,7 @@ func (d *DataPlane) Keys() []proxy.Key {
 			d.config.Log.Error("proxy: failed to read the programmed state", "error", err)
 		}
 	}
+	d.reread = false // the caller applies everything
 	keys := make([]proxy.Key, 0, len(d.programmed))
 	for k := range d.programmed {
 		keys = append(keys, fromKey(k))

@@ -19,7 +19,7 @@ import (
 // read makes the agent's state match the kernel's: what is programmed, and thus what is
 // free. Invalid entries are removed.
 func (d *DataPlane) read() error {
-	d.stale = true // until it is done
+	d.stale, d.reread, d.surveyed = true, true, nil // stale until it is done
 	d.programmed, d.nodes = map[proxyServiceKey]proxyService{}, map[proxyAddr]bool{}
 	d.runs.reset()
 	ids := make([]bool, len(d.connections))

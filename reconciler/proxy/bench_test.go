@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -18,6 +19,7 @@ type void struct{}
 
 func (void) Apply([]proxy.Frontend, []proxy.Key) error { return nil }
 func (void) Keys() []proxy.Key                         { return nil }
+func (void) Check(context.Context) error               { return nil }
 func (void) SetNodeAddresses([]netip.Addr) error       { return nil }
 func (void) Close() error                              { return nil }
 
@@ -46,7 +48,7 @@ func filled(services []*proxy.Service, all []*proxy.Slice) *Loop {
 		l.SetSlice(all[i])
 	}
 	l.Loaded()
-	l.pass()
+	l.pass(context.Background())
 	return l
 }
 
@@ -87,7 +89,7 @@ func BenchmarkChange(b *testing.B) {
 			turn := 0
 			for b.Loop() {
 				l.SetSlice([]*proxy.Slice{all[3], &other}[turn%2])
-				l.pass()
+				l.pass(b.Context())
 				turn++
 			}
 			if l.View().Set < uint64(count) {
@@ -105,10 +107,10 @@ func BenchmarkConflicts(b *testing.B) {
 			l.SetService(svc(fmt.Sprint("s", i), "10.96.0.1", i))
 		}
 		l.Loaded()
-		l.pass()
+		l.pass(b.Context())
 		for i := range 1000 {
 			l.DeleteService(service.ID{Namespace: "default", Name: fmt.Sprint("s", i)})
-			l.pass()
+			l.pass(b.Context())
 		}
 		if v := l.View(); v.Frontends != 0 || v.Services != 0 || time.Since(v.LastSync) < 0 {
 			b.Fatalf("%+v", v)

@@ -34,8 +34,8 @@ type Config struct {
 	Health HealthPorts
 	// Window and MaxDelay are those of the proxy.Pace for writing.
 	Window, MaxDelay time.Duration
-	// Resync is the interval at which everything is written again, which repairs changes
-	// made by others. 0: never.
+	// Resync is the interval at which the plane is compared with what was written, to repair
+	// changes made by others. 0: never.
 	Resync time.Duration
 	// Rounds notices if a pass is stuck; nil for none.
 	Rounds *heartbeat.Rounds
@@ -85,8 +85,11 @@ type Loop struct {
 	// checks holds health checks to pass on.
 	checks map[service.ID]proxy.HealthCheck
 
-	// written is when the last call to the plane ended; resync, when everything is due.
+	// written is when the last call to the plane ended; resync, when the next comparison is
+	// due. damaged means that the last one found a difference.
 	written, resync time.Time
+	damaged         bool
+	checking        sync.WaitGroup
 	stats           stats
 }
 
@@ -117,13 +120,14 @@ func New(c Config) *Loop {
 
 // Run runs until ctx is canceled. The contents of the plane stay.
 func (l *Loop) Run(ctx context.Context) error {
+	defer l.checking.Wait()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		wait := time.Hour
 		if due := l.due(); !due.IsZero() {
 			if wait = time.Until(due); wait <= 0 && ctx.Err() == nil {
-				l.pass()
+				l.pass(ctx)
 				continue
 			}
 		}
@@ -143,6 +147,9 @@ func (l *Loop) due() time.Time {
 	defer l.mu.Unlock()
 	if !l.loaded {
 		return time.Time{} // change nothing before everything is known
+	}
+	if l.damaged {
+		return time.Now()
 	}
 	due := keyed.Sooner(keyed.Sooner(l.keys.Due(), l.addrsRetry.Due), l.resync)
 	if l.first.IsZero() {

@@ -425,9 +425,7 @@ func TestResyncRepairsForeignChanges(t *testing.T) {
 		w.Loaded()
 		w.holds("10.96.0.1:80/TCP")
 		alien, _ := proxy.Build(svc("x", "10.96.0.9", 0), nil, proxy.Node{})
-		if err := w.plane.Apply(alien, w.plane.Keys()); err != nil {
-			t.Fatal(err)
-		}
+		w.plane.Alter(alien, w.plane.Keys())
 		time.Sleep(59 * time.Minute)
 		w.holds("10.96.0.9:80/TCP")
 		w.fault.SetRate(1)
@@ -441,6 +439,40 @@ func TestResyncRepairsForeignChanges(t *testing.T) {
 		if _, waits := w.Sync(); !waits.IsZero() {
 			t.Errorf("something is pending since %s", waits)
 		}
+	})
+}
+
+// slowCheck is a plane that takes a minute for a comparison.
+type slowCheck struct{ *fake.Plane }
+
+func (s slowCheck) Check(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(time.Minute):
+		return s.Plane.Check(ctx)
+	}
+}
+
+// TestChangesDoNotWaitForAComparison writes a change while the plane is compared.
+func TestChangesDoNotWaitForAComparison(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plane := fake.New()
+		w := run(t, Config{Resync: time.Hour, Plane: slowCheck{plane}})
+		w.plane = plane
+		w.SetService(svc("a", "10.96.0.1", 0))
+		w.Loaded()
+		synctest.Wait()
+		time.Sleep(time.Hour + time.Second)
+		w.SetService(svc("b", "10.96.0.2", 0))
+		w.holds("10.96.0.1:80/TCP", "10.96.0.2:80/TCP")
+		plane.Calls()
+		time.Sleep(time.Minute)
+		w.did(fake.Calls{}) // as written
+		if last, _ := w.Sync(); time.Since(last) > time.Minute {
+			t.Errorf("a comparison without a difference does not count as synced: last %s ago", time.Since(last))
+		}
+		time.Sleep(time.Hour) // in the next comparison, which ends with the loop
 	})
 }
 

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/netip"
 	"slices"
@@ -10,16 +11,20 @@ import (
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/keyed"
+	"github.com/fairlead/fairlead/internal/wake"
 )
 
 // pass decides on everything that has changed and writes the differences, along with
 // those that failed earlier.
-func (l *Loop) pass() {
+func (l *Loop) pass(ctx context.Context) {
 	defer l.Rounds.Begin("service proxy")()
 	started := time.Now()
 	w := l.decide(started)
 	w.write(l.Plane)
 	l.conclude(w, started)
+	if w.check {
+		l.checking.Go(func() { l.check(ctx) })
+	}
 	if w.err() == nil && l.Health != nil && len(l.checks) > 0 {
 		l.setHealth()
 	}
@@ -45,6 +50,8 @@ type work struct {
 	whole bool
 	set   []proxy.Frontend
 	gone  []proxy.Key
+	// check means that it is time to compare the plane with what was written.
+	check bool
 	// addrs is nil if already written.
 	addrs []netip.Addr
 	// owned reports whether a Service wants a key that the plane has. In a whole pass,
@@ -82,9 +89,13 @@ func (l *Loop) decide(now time.Time) *work {
 	if len(l.owners) == 0 {
 		l.owners = make(map[proxy.Key]*entry, len(l.dirty))
 	}
-	if !l.resync.IsZero() && !now.Before(l.resync) {
+	w := &work{}
+	if l.damaged {
 		l.keys.TouchAll()
-		l.resync = time.Time{} // not before everything is written
+		l.damaged, l.resync = false, time.Time{} // not before everything is written
+	}
+	if !l.resync.IsZero() && !now.Before(l.resync) {
+		l.resync, w.check = time.Time{}, true
 	}
 	if l.all {
 		for _, e := range l.entries {
@@ -97,7 +108,6 @@ func (l *Loop) decide(now time.Time) *work {
 	}
 	l.waits = l.waitsSince()
 	l.dirty, l.all, l.first = nil, false, time.Time{}
-	w := &work{}
 	w.keys, w.whole = l.keys.Take(now)
 	if l.addrsFresh || l.addrsRetry.Tries > 0 && !now.Before(l.addrsRetry.Due) {
 		w.addrs, l.addrsFresh = l.addrs, false
@@ -149,7 +159,7 @@ func (l *Loop) conclude(w *work, started time.Time) {
 			l.waits = started
 		}
 	}
-	clean := l.keys.IsKnown() && l.keys.Count(keyed.Failing) == 0 && l.addrsRetry.Tries == 0
+	clean := l.clean()
 	if clean {
 		l.waits = time.Time{}
 	}
@@ -161,6 +171,33 @@ func (l *Loop) conclude(w *work, started time.Time) {
 	if w.whole && w.applyErr == nil && l.Resync > 0 {
 		l.resync = now.Add(l.Resync)
 	}
+}
+
+// clean reports whether everything was written that is decided on.
+func (l *Loop) clean() bool {
+	return l.keys.IsKnown() && l.keys.Count(keyed.Failing) == 0 && l.addrsRetry.Tries == 0
+}
+
+// check compares the plane with what was written, while changes are written. If another
+// process has changed it, everything is written again.
+func (l *Loop) check(ctx context.Context) {
+	defer l.Rounds.Begin("comparison of the service proxy with the kernel")()
+	err := l.Plane.Check(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch now := time.Now(); {
+	case ctx.Err() != nil:
+		return
+	case err != nil:
+		l.Log.Warn("the kernel does not have what the service proxy has written: everything is written again", "error", err)
+		l.damaged = true
+	default:
+		l.resync = now.Add(l.Resync)
+		if l.clean() {
+			l.stats.lastSync = now
+		}
+	}
+	wake.Up(l.wake)
 }
 
 // maxLoggedRefusals limits how many rejected frontends of one pass are logged.

@@ -3,6 +3,7 @@
 package fake
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,6 +21,7 @@ type Plane struct {
 	programmed map[proxy.Key]proxy.Frontend
 	addrs      []netip.Addr
 	calls      Calls
+	altered    bool
 }
 
 // Calls count a Plane's requests and their effects.
@@ -71,7 +73,34 @@ func (p *Plane) Apply(set []proxy.Frontend, gone []proxy.Key) error {
 func (p *Plane) Keys() []proxy.Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.altered = false
 	return slices.Collect(maps.Keys(p.programmed))
+}
+
+// Alter changes what is programmed, as another process does.
+func (p *Plane) Alter(set []proxy.Frontend, gone []proxy.Key) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.altered = true
+	for _, k := range gone {
+		delete(p.programmed, k)
+	}
+	for _, f := range set {
+		p.programmed[f.Key] = f
+	}
+}
+
+// ErrAltered is the error of Check after Alter.
+var ErrAltered = errors.New("altered by another process")
+
+// Check implements proxy.Plane.
+func (p *Plane) Check(context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.altered {
+		return ErrAltered
+	}
+	return nil
 }
 
 // SetNodeAddresses implements proxy.Plane.
@@ -153,6 +182,14 @@ func (f *Faulty) Apply(set []proxy.Frontend, gone []proxy.Key) error {
 		return err
 	}
 	return ErrFault
+}
+
+// Check implements proxy.Plane.
+func (f *Faulty) Check(ctx context.Context) error {
+	if _, fails := f.upTo(0); fails {
+		return ErrFault
+	}
+	return f.Plane.Check(ctx)
 }
 
 // SetNodeAddresses implements proxy.Plane.

@@ -52,14 +52,14 @@ func (a *agent) due() int64 {
 
 func moment(at int64) time.Time { return time.Unix(0, at) }
 
-// pass writes everything known by then. If a full comparison is due before, it compares
-// everything with the kernel first.
+// pass writes everything known by then. Changes do not wait for comparisons with the kernel,
+// which take CPU time.
 func (a *agent) pass(begin int64) {
 	work := int64(a.c.Pass) + int64(a.c.All)*int64(a.c.Services)
-	if again := max(a.resync, a.written); again <= begin {
-		begin = again
-		work += int64(a.c.Compare) * int64(a.c.Services)
-		defer func() { a.resync = a.written + int64(a.c.Resync) }()
+	for ; a.resync <= begin; a.resync += int64(a.c.Resync) {
+		compare := int64(a.c.Compare) * int64(a.c.Services)
+		a.busy += compare
+		a.resync += compare
 	}
 	end := a.next
 	services := map[int32]bool{}

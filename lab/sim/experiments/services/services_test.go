@@ -136,15 +136,15 @@ func TestGathersAsMeasured(t *testing.T) {
 	}
 }
 
-// Periodic full comparisons delay changes.
+// Periodic comparisons take CPU time, and no change waits for them.
 func TestResync(t *testing.T) {
 	c := small()
 	c.Load = Load{Rate: 100, For: 30 * time.Second}
 	c.Agent = Agent{Pacer: proxy.Pace{Window: 10 * ms, MaxDelay: 40 * ms}, Entry: 1, Resync: 3 * time.Second, Compare: 100 * ms}
 	c.Server = Server{Servers: 1, Cores: 1, Bandwidth: 1e15}
 	o := run1(t, c)
-	if slowest := o.Quantile(1); slowest < 900*ms || slowest > 1100*ms {
-		t.Errorf("the slowest waits for %s, want about a second", slowest)
+	if slowest := o.Quantile(1); slowest > 100*ms {
+		t.Errorf("the slowest waits for %s", slowest)
 	}
 	if p := o.Processor.Seconds(); p < 6 || p > 9 {
 		t.Errorf("%.1f s of processor time, want a quarter of 30 s", p)
