@@ -35,7 +35,7 @@ func (f *findings) events(all []event.Event, now time.Time) {
 
 // tableFixes has what makes a table larger.
 var tableFixes = map[string]string{
-	"frontends": "increase --max-frontends", "list-entries": "increase --max-frontends", "backends": "increase --max-backends",
+	"frontends": "increase --max-frontends", "backends": "increase --max-backends",
 	"flows": "increase --max-flows", "dsr-flows": "increase --max-flows",
 	"proxy-frontends": "increase --proxy-max-frontends", "proxy-endpoints": "increase --proxy-max-targets",
 }

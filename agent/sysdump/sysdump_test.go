@@ -164,7 +164,7 @@ func TestFindings(t *testing.T) {
 // TestFixOfTables: a finding names a flag that exists, or else the runbook.
 func TestFixOfTables(t *testing.T) {
 	for table, want := range map[string]string{
-		"flows": "increase --max-flows", "list-entries": "increase --max-frontends", "proxy-endpoints": "increase --proxy-max-targets", "rings": "see FairleadTableFilling",
+		"flows": "increase --max-flows", "list-entries": "see FairleadTableFilling", "proxy-endpoints": "increase --proxy-max-targets", "rings": "see FairleadTableFilling",
 	} {
 		var f findings
 		f.tables([]event.Event{{Type: event.TableFilling, Field: table}})

@@ -38,15 +38,11 @@ const (
 	DefaultPinDir       = "/sys/fs/bpf/fairlead"
 	DefaultMaxFrontends = 16384
 	DefaultMaxBackends  = 16384
-	DefaultMaxMembers   = 262144 // or more, with many frontends
+	DefaultMaxMembers   = 4 << 20
 	DefaultMaxChains    = 65536
 	DefaultMaxFlows     = 131072
 	DefaultWideRings    = 16 << 20
 )
-
-// membersEach is the default number of backends per frontend for which there is room,
-// with very many frontends.
-const membersEach = 16
 
 // maxBackends is the limit of a flow's entry (FLOW_SERVER_BITS).
 const maxBackends = 1<<20 - 1
@@ -113,7 +109,7 @@ func (c Config) withDefaults() Config {
 		want int
 	}{
 		{&c.MaxFrontends, DefaultMaxFrontends}, {&c.MaxBackends, DefaultMaxBackends},
-		{&c.MaxMembers, max(DefaultMaxMembers, min(membersEach*c.MaxFrontends, math.MaxInt32))}, {&c.MaxChains, DefaultMaxChains}, {&c.MaxFlows, DefaultMaxFlows}, {&c.WideRings, DefaultWideRings},
+		{&c.MaxMembers, DefaultMaxMembers}, {&c.MaxChains, DefaultMaxChains}, {&c.MaxFlows, DefaultMaxFlows}, {&c.WideRings, DefaultWideRings},
 	} {
 		if *d.have == 0 {
 			*d.have = d.want

@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/xdp/ringmap"
 	"github.com/fairlead/fairlead/dataplane/xdp/synflood"
 	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/bpfload"
 )
 
 // ErrLayout is the error of Open, wrapped, if PinDir has maps that this version or this
@@ -106,6 +107,9 @@ func (d *DataPlane) load(old *predecessor) error {
 			return err
 		}
 	}
+	if err := d.keepMirror(spec); err != nil {
+		return err
+	}
 	if d.state, err = d.openState(spec, kept); err != nil {
 		return err
 	}
@@ -126,6 +130,17 @@ func (d *DataPlane) load(old *predecessor) error {
 		slog.Info("taking over maps of another release", "maps", carried)
 	}
 	return d.program.PinSteps()
+}
+
+// keepMirror keeps map members as large as another release made it.
+func (d *DataPlane) keepMirror(spec *ebpf.CollectionSpec) error {
+	m := spec.Maps[bpf.BalancerMapMembers]
+	n, err := bpfload.PinnedSize(d.pins.Path(m.Name))
+	if err != nil {
+		return fmt.Errorf("xdp: PinDir: %s: %w", m.Name, err)
+	}
+	m.MaxEntries = max(m.MaxEntries, n)
+	return nil
 }
 
 func (d *DataPlane) setProgram(constants map[string]any) {

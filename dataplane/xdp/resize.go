@@ -71,7 +71,8 @@ func (d *DataPlane) sizesFit() (bool, error) {
 		if err != nil {
 			return false, fmt.Errorf("xdp: PinDir: %s: %w", name, err)
 		}
-		fits = fits && (n == 0 || n == m.MaxEntries || k.Fit == bpfload.Renew)
+		larger := name == bpf.BalancerMapMembers && n > m.MaxEntries // as some releases made it
+		fits = fits && (n == 0 || n == m.MaxEntries || larger || k.Fit == bpfload.Renew)
 	}
 	return fits, nil
 }

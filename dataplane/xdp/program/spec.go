@@ -27,6 +27,10 @@ type Options struct {
 	Kept                bpfload.KeptMaps
 }
 
+// maxMirror limits map members, which has what the lists have, as long as these are short
+// (dataplane/xdp/backendlist). It is the usual size in releases whose only record it was.
+const maxMirror = 1 << 18
+
 // Spec returns the programs and their maps for these options.
 func (o Options) Spec() (*ebpf.CollectionSpec, error) { return o.specOf(bpf.LoadBalancer) }
 
@@ -44,7 +48,7 @@ func (o Options) specOf(load func() (*ebpf.CollectionSpec, error)) (*ebpf.Collec
 		bpf.BalancerMapServers:        o.MaxBackends + 1,  // 0 is none
 		bpf.BalancerMapServerCpu:      o.MaxBackends + 1,
 		bpf.BalancerMapMemberIndex:    o.MaxFrontends,
-		bpf.BalancerMapMembers:        o.MaxMembers,
+		bpf.BalancerMapMembers:        min(o.MaxMembers, maxMirror),
 		bpf.BalancerMapGuardRanges:    o.MaxFrontends,
 		bpf.BalancerMapGuardLimits:    o.MaxFrontends,
 		bpf.BalancerMapGuardBuckets:   o.MaxFrontends,
