@@ -29,9 +29,12 @@ import (
 
 // Prober runs health probes. It is implemented by reconciler/probe.
 type Prober interface {
-	// Set replaces the targets. A target that stays keeps its state.
-	Set([]health.Target)
+	// Change adds targets, which are new, and removes others.
+	Change(add, remove []health.Target)
 	State(health.Target) health.State
+	// Transitions returns the addresses of targets whose state has changed since the last
+	// call, or that were removed; nil: any may have.
+	Transitions() map[netip.Addr]bool
 	// Changed receives a value after some state has changed.
 	Changed() <-chan struct{}
 }
@@ -148,6 +151,7 @@ type Loop struct {
 	// change records this pass, or is nil.
 	change *Change
 	// planned is the plan of this pass.
+	planner plan.Planner
 	planned *plan.Plan
 	// others is the set of load balancers configured in the data plane; nil before the
 	// first time.

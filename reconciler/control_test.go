@@ -39,6 +39,7 @@ type world struct {
 	journal   []string
 	announced []route.Route
 	states    map[health.Target]health.State
+	before    map[health.Target]health.State // at the last call of Transitions
 	changed   chan struct{}
 	fail      func() bool
 }
@@ -74,7 +75,24 @@ func (w *world) setFail(fail func() bool) {
 }
 
 // These methods implement Prober.
-func (w *world) Set([]health.Target) {}
+func (w *world) Change(_, _ []health.Target) {}
+func (w *world) Transitions() map[netip.Addr]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	moved := map[netip.Addr]bool{}
+	for t, s := range w.states {
+		if was, known := w.before[t]; !known && s != health.Up || known && s != was {
+			moved[t.Addr.Addr()] = true
+		}
+	}
+	for t, was := range w.before {
+		if _, known := w.states[t]; !known && was != health.Up {
+			moved[t.Addr.Addr()] = true
+		}
+	}
+	w.before = maps.Clone(w.states)
+	return moved
+}
 func (w *world) State(t health.Target) health.State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -563,8 +581,9 @@ func TestCanonicalIsEnough(t *testing.T) {
 		other.RingSize = 16381
 		w.serve(&other)
 		w.expect()
-		other.Scheduler = service.SourceHash
-		w.serve(&other)
+		third := other
+		third.Scheduler = service.SourceHash
+		w.serve(&third)
 		w.expect("upsert 10.1.1.1 2")
 		w.stop()
 	})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -36,7 +37,8 @@ func (s shelf) Close() error                                    { return nil }
 // unprobed is a prober without results, so that the state of the data plane decides.
 type unprobed struct{}
 
-func (unprobed) Set([]health.Target)              {}
+func (unprobed) Change(_, _ []health.Target)      {}
+func (unprobed) Transitions() map[netip.Addr]bool { return map[netip.Addr]bool{} }
 func (unprobed) State(health.Target) health.State { return health.Unknown }
 func (unprobed) Changed() <-chan struct{}         { return nil }
 
@@ -107,16 +109,48 @@ func TestPassesGrowLinearly(t *testing.T) {
 	}
 }
 
-// BenchmarkPass runs passes that change nothing.
+// healthy is a prober whose targets are all up. moved is what it names as changed.
+type healthy struct {
+	unprobed
+	moved map[netip.Addr]bool
+}
+
+func (h *healthy) State(health.Target) health.State { return health.Up }
+func (h *healthy) Transitions() map[netip.Addr]bool { return h.moved }
+
+// BenchmarkPass runs passes in which nothing has changed, the health of one backend, or one
+// Service.
 func BenchmarkPass(b *testing.B) {
 	for _, c := range []struct{ services, endpoints int }{{1000, 1}, {10000, 1}, {10000, 100}, {1, 5000}} {
-		b.Run(fmt.Sprintf("%d services of %d endpoints", c.services, c.endpoints), func(b *testing.B) {
-			l := holding(several(c.services, c.endpoints))
-			l.pass()
-			b.ReportAllocs()
-			for b.Loop() {
-				l.pass()
-			}
-		})
+		s := several(c.services, c.endpoints)
+		one := s.Services[c.services/2]
+		prober := &healthy{}
+		l := holding(s)
+		l.Prober = prober
+		l.pass()
+		for _, change := range []struct {
+			what string
+			make func(i int)
+		}{
+			{"nothing", func(int) { prober.moved = map[netip.Addr]bool{} }},
+			{"health", func(int) { prober.moved = map[netip.Addr]bool{one.Frontends[0].Backends[0].Addr.Addr(): true} }},
+			{"a Service", func(i int) {
+				prober.moved = map[netip.Addr]bool{}
+				other := *one
+				other.RingSize = []int{8191, 16381}[i%2]
+				next := s
+				next.Services = slices.Clone(s.Services)
+				next.Services[c.services/2] = &other
+				l.snapshot.Store(&next)
+			}},
+		} {
+			b.Run(fmt.Sprintf("%d services of %d endpoints/%s", c.services, c.endpoints, change.what), func(b *testing.B) {
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i++ {
+					change.make(i)
+					l.pass()
+				}
+			})
+		}
 	}
 }

@@ -38,13 +38,13 @@ func (l *Loop) pass() time.Duration {
 	node := l.Node
 	node.Drain = l.nextStage(snapshot)
 	planning := time.Now()
-	p := plan.Build(l.input(snapshot, node))
+	p, probe, forget := l.planner.Build(l.input(snapshot, node), l.transitions())
 	l.step(planning, Step{Kind: StepPlan})
 	l.planned = p
 	l.claim(p)
 	l.logConflicts(p)
 	if l.Prober != nil {
-		l.Prober.Set(p.Targets)
+		l.Prober.Change(probe, forget)
 	}
 	if l.DSRAgent != nil {
 		if err := l.setDSRAgent(snapshot, p); err != nil {
@@ -280,12 +280,16 @@ func (l *Loop) upsert(p *plan.Plan, failures map[string]error) map[service.Key]b
 // it stores.
 func (l *Loop) holdsAs(want desired.Frontend) bool {
 	held, ok := l.held[want.Key]
-	if !ok || held.Same(want) {
-		return ok
-	}
-	c, ok := l.DataPlane.(dataplane.Canonical)
-	if !ok || !c.Canonical(held).Same(c.Canonical(want)) {
+	if !ok {
 		return false
+	}
+	if !held.Same(want) {
+		c, ok := l.DataPlane.(dataplane.Canonical)
+		if !ok || !c.Canonical(held).Same(c.Canonical(want)) {
+			return false
+		}
+	} else if held.Shares(want) {
+		return true
 	}
 	l.held[want.Key] = want // found immediately next time
 	return true
@@ -363,6 +367,14 @@ func (l *Loop) health(t health.Target) health.State {
 	return l.Prober.State(t)
 }
 
+// transitions returns the addresses of targets whose health may have changed.
+func (l *Loop) transitions() map[netip.Addr]bool {
+	if l.Prober == nil {
+		return map[netip.Addr]bool{}
+	}
+	return l.Prober.Transitions()
+}
+
 // holds returns the state of a frontend's backends in the data plane.
 func (l *Loop) holds(k service.Key) map[netip.AddrPort]health.State {
 	f, is := l.held[k]
@@ -388,11 +400,7 @@ func everyFrontend(p *plan.Plan) []desired.Frontend {
 		if f.State == plan.Conflict || len(f.Backends) == 0 {
 			continue
 		}
-		var backends []service.Backend
-		for _, b := range f.Backends {
-			backends = append(backends, b.Backend)
-		}
-		all = append(all, desired.FrontendOf(f.Service, f.Key, backends))
+		all = append(all, desired.FrontendOf(f.Service, f.Key, f.All()))
 	}
 	return all
 }

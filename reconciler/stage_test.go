@@ -374,6 +374,7 @@ func (d watched) Delete(k service.Key) error {
 type probes struct {
 	mu      sync.Mutex
 	states  map[string]health.State
+	moved   map[netip.Addr]bool // nil: any
 	changed chan struct{}
 }
 
@@ -388,6 +389,11 @@ func (p *probes) say(server, state string) error {
 		clear(p.states)
 	}
 	p.states[server] = s
+	if at, err := netip.ParseAddrPort(server); err == nil && p.moved != nil {
+		p.moved[at.Addr()] = true
+	} else {
+		p.moved = nil // all may have
+	}
 	p.mu.Unlock()
 	p.wake()
 	return nil
@@ -401,8 +407,17 @@ func (p *probes) wake() {
 	}
 }
 
-// Set implements reconciler.Prober.
-func (p *probes) Set([]health.Target) {}
+// Change implements reconciler.Prober.
+func (p *probes) Change(_, _ []health.Target) {}
+
+// Transitions implements reconciler.Prober.
+func (p *probes) Transitions() map[netip.Addr]bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	moved := p.moved
+	p.moved = map[netip.Addr]bool{}
+	return moved
+}
 
 // Changed implements reconciler.Prober.
 func (p *probes) Changed() <-chan struct{} { return p.changed }

@@ -173,9 +173,9 @@ type counted struct {
 	passes int
 }
 
-func (c *counted) Set(targets []health.Target) {
+func (c *counted) Change(add, remove []health.Target) {
 	c.passes++
-	c.Prober.Set(targets)
+	c.Prober.Change(add, remove)
 }
 
 // A frontend that could not be deleted and must stay again is not retried meanwhile.

@@ -86,7 +86,12 @@ func (f Frontend) Protection() service.SYNProtection {
 func (f Frontend) Same(o Frontend) bool {
 	return f.Key == o.Key && f.Method == o.Method && f.Encapsulation == o.Encapsulation && f.Scheduler == o.Scheduler &&
 		f.RingSize == o.RingSize && f.Survival == o.Survival && f.Affinity == o.Affinity && f.Limits == o.Limits && f.Protection() == o.Protection() &&
-		slices.Equal(f.Allow, o.Allow) && slices.Equal(f.Deny, o.Deny) && slices.EqualFunc(f.Backends, o.Backends, sameBackend)
+		slices.Equal(f.Allow, o.Allow) && slices.Equal(f.Deny, o.Deny) && (f.Shares(o) || slices.EqualFunc(f.Backends, o.Backends, sameBackend))
+}
+
+// Shares reports whether the backends of both are the same memory, which nobody modifies.
+func (f Frontend) Shares(o Frontend) bool {
+	return len(f.Backends) == len(o.Backends) && (len(f.Backends) == 0 || &f.Backends[0] == &o.Backends[0])
 }
 
 func sameBackend(a, b service.Backend) bool {

@@ -114,7 +114,14 @@ type Frontend struct {
 	local   []netip.Addr
 	// incumbent means that the Key was programmed for this Service before.
 	incumbent bool
+	// all are Backends with the weights that orders to drain leave them.
+	all    []service.Backend
+	probed *probed
 }
+
+// All returns all backends, with weight 0 where an operator drains one. They are shared, and
+// must not be modified.
+func (f *Frontend) All() []service.Backend { return slices.Clip(f.all) }
 
 // Backend is one backend with its health.
 type Backend struct {
@@ -164,7 +171,8 @@ type Plan struct {
 	// Routes is sorted.
 	Routes   []Route
 	Refusals []Refusal
-	// Targets lists the backends to probe, each once, in no particular order.
+	// Targets lists the backends to probe, each once, in no particular order. A Planner
+	// returns what has changed instead.
 	Targets []health.Target
 	// Quarantines are the orders that apply to backends, with their Services.
 	Quarantines map[service.Quarantine][]string
@@ -196,68 +204,16 @@ func (p *Plan) Prefixes() map[netip.Prefix]bool {
 
 // Build computes the plan.
 func Build(in Input) *Plan {
-	p := &Plan{}
-	n := 0
-	for _, s := range in.Services {
-		n += len(s.Frontends)
-	}
-	p.Frontends = make([]Frontend, 0, n)
-	drains := quarantinesOf(in.Quarantines)
-	for _, s := range in.Services {
-		t := targetsOf(s)
-		for i := range s.Frontends {
-			p.Frontends = append(p.Frontends, decide(in, drains, s, t, &s.Frontends[i]))
-		}
-	}
-	p.refuseConflicts(in)
-	p.collectTargets()
-	p.collectRoutes(in)
-	if len(drains) > 0 {
-		p.collectQuarantines()
-	}
+	p, probe, _ := new(Planner).Build(in, nil)
+	p.Targets = probe
 	return p
-}
-
-func (p *Plan) collectTargets() {
-	type key struct { // a Target, but cheaper to compare
-		addr  netip.AddrPort
-		check int
-	}
-	n := 0
-	for i := range p.Frontends {
-		n += len(p.Frontends[i].Backends)
-	}
-	p.Targets = make([]health.Target, 0, n)
-	seen, checks := make(map[key]bool, n), map[service.HealthCheck]int{}
-	var last service.HealthCheck
-	id := 0
-	for i := range p.Frontends {
-		if p.Frontends[i].State.Elsewhere() {
-			continue
-		}
-		for _, b := range p.Frontends[i].Backends {
-			if b.Target.Check.Kind == service.CheckNone {
-				continue
-			}
-			if id == 0 || b.Target.Check != last { // nearly all targets of a Service have the same check
-				last = b.Target.Check
-				if id = checks[last]; id == 0 {
-					id = len(checks) + 1
-					checks[last] = id
-				}
-			}
-			if k := (key{b.Target.Addr, id}); !seen[k] {
-				seen[k] = true
-				p.Targets = append(p.Targets, b.Target)
-			}
-		}
-	}
 }
 
 // decide returns the decision on one frontend, without regard to conflicts.
 func decide(in Input, drains quarantines, s *service.Service, t targets, sf *service.Frontend) Frontend {
 	f := Frontend{Service: s, Key: sf.Key, PortName: sf.PortName, Kind: sf.Kind, Backends: make([]Backend, len(sf.Backends))}
 	backends := drains.drain(&f, sf.Backends)
+	f.all = backends
 	known := true
 	for i, b := range backends {
 		target, state := t.of(sf, b), health.Up

@@ -10,9 +10,9 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/growth"
 )
 
-// TestSetGrowsLinearly sets ten times as many targets: new ones, the same again, half of
-// them, and none.
-func TestSetGrowsLinearly(t *testing.T) {
+// TestChangeGrowsLinearly adds ten times as many targets, again, and removes a half of them,
+// and the rest.
+func TestChangeGrowsLinearly(t *testing.T) {
 	growth.Linear(t, 1000, func(size int) func() {
 		targets := make([]health.Target, size)
 		for i := range targets {
@@ -20,9 +20,10 @@ func TestSetGrowsLinearly(t *testing.T) {
 		}
 		return func() {
 			p := New(slog.New(slog.DiscardHandler))
-			for _, all := range [][]health.Target{targets, targets, targets[size/2:], nil} {
-				p.Set(all)
-			}
+			p.Change(targets, nil)
+			p.Change(targets, nil)
+			p.Change(nil, targets[:size/2])
+			p.Change(nil, targets[size/2:])
 			if len(p.States()) > 0 {
 				t.Fatal("targets are left")
 			}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -54,6 +55,7 @@ type Prober struct {
 	mu      sync.Mutex
 	entries map[health.Target]*entry
 	queue   queue
+	moved   map[netip.Addr]bool // see Transitions
 }
 
 // entry is one target. The Prober's mutex protects its mutable fields.
@@ -76,36 +78,50 @@ type entry struct {
 // New returns a Prober without targets.
 func New(log *slog.Logger) *Prober {
 	return &Prober{
-		log: log, epoch: time.Now(), entries: map[health.Target]*entry{},
+		log: log, epoch: time.Now(), entries: map[health.Target]*entry{}, moved: map[netip.Addr]bool{},
 		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), slots: make(chan struct{}, maxInFlight),
 	}
 }
 
-// Set replaces the targets. A target that stays keeps its state and its schedule; one
-// that is removed is forgotten.
-func (p *Prober) Set(targets []health.Target) {
+// Change adds targets, and removes others, which are forgotten. A target that is there
+// already keeps its state and its schedule.
+func (p *Prober) Change(add, remove []health.Target) {
+	if len(add)+len(remove) == 0 {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	wanted := make(map[health.Target]bool, len(targets))
+	for _, t := range remove {
+		e := p.entries[t]
+		if e == nil {
+			continue
+		}
+		delete(p.entries, t)
+		p.moved[t.Addr.Addr()] = true
+		if e.place >= 0 {
+			heap.Remove(&p.queue, e.place)
+		}
+	}
 	var fresh []*entry
-	for _, t := range targets {
-		wanted[t] = true
+	for _, t := range add {
 		if p.entries[t] == nil {
 			e := newEntry(t)
 			p.entries[t] = e
 			fresh = append(fresh, e)
 		}
 	}
-	for t, e := range p.entries {
-		if !wanted[t] {
-			delete(p.entries, t)
-			if e.place >= 0 {
-				heap.Remove(&p.queue, e.place)
-			}
-		}
-	}
 	p.start(fresh)
 	wake.Up(p.wake)
+}
+
+// Transitions returns the addresses of targets whose state has changed since the last call,
+// or that were removed. It never returns nil.
+func (p *Prober) Transitions() map[netip.Addr]bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	moved := p.moved
+	p.moved = map[netip.Addr]bool{}
+	return moved
 }
 
 // start queues new entries. Their first probes run as soon as possible, a millisecond
@@ -116,6 +132,7 @@ func (p *Prober) start(fresh []*entry) {
 	for i, e := range fresh {
 		if e.target.Check.Kind == service.CheckNone {
 			e.tracker.State, e.since = health.Up, now
+			p.moved[e.target.Addr.Addr()] = true
 			wake.Up(p.changed)
 			continue
 		}
@@ -269,6 +286,7 @@ func (p *Prober) finish(e *entry, err error) {
 		p.log.Info("health changed", "backend", e.target.Addr, "check", e.target.Check.Kind,
 			"from", before, "to", e.tracker.State, "error", e.err)
 		p.record(e, before)
+		p.moved[e.target.Addr.Addr()] = true
 		wake.Up(p.changed)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -90,7 +91,7 @@ func TestTCP(t *testing.T) {
 		p := run(t)
 		l := listen(t, host)
 		target := health.Target{Addr: addrOf(l), Check: patient(service.CheckTCP)}
-		p.Set([]health.Target{target})
+		set(p, target)
 		await(t, p, target, health.Up, "")
 		l.Close()
 		await(t, p, target, health.Down, "connection refused")
@@ -107,7 +108,7 @@ func TestEvents(t *testing.T) {
 	})
 	l := listen(t, ownAddr)
 	target := health.Target{Addr: addrOf(l), Check: patient(service.CheckTCP)}
-	p.Set([]health.Target{target})
+	set(p, target)
 	await(t, p, target, health.Up, "")
 	l.Close()
 	for _, want := range []string{"BackendUnhealthy Backend 127.77.0.1 tcp port: up -> down: true", "BackendHealthy Backend 127.77.0.1 tcp port: down -> up: false"} {
@@ -129,7 +130,7 @@ func TestEvents(t *testing.T) {
 func TestNoneIsUpAtOnce(t *testing.T) {
 	p := probe.New(slog.New(slog.DiscardHandler)) // not even running
 	target := health.Target{Addr: netip.MustParseAddrPort("192.0.2.1:9"), Check: check(service.CheckNone)}
-	p.Set([]health.Target{target})
+	set(p, target)
 	if got := p.State(target); got != health.Up {
 		t.Errorf("got %s, want up", got)
 	}
@@ -191,7 +192,7 @@ func TestHTTP(t *testing.T) {
 		{with("/moved", ""), health.Up, ""},
 		{with("/large", ""), health.Up, ""},
 	}
-	p.Set(targets)
+	set(p, targets...)
 	for _, c := range cases {
 		await(t, p, c.target, c.state, c.words)
 	}
@@ -219,7 +220,7 @@ func TestHTTPServerIsNoHTTPServer(t *testing.T) {
 			}()
 			p := run(t)
 			target := health.Target{Addr: addrOf(l), Check: patient(service.CheckHTTP)}
-			p.Set([]health.Target{target})
+			set(p, target)
 			await(t, p, target, health.Down, c.words)
 		})
 	}
@@ -243,7 +244,7 @@ func TestTimeout(t *testing.T) {
 	p := run(t)
 	silent := health.Target{Addr: addrOf(l), Check: check(service.CheckHTTP)}
 	connects := health.Target{Addr: addrOf(l), Check: patient(service.CheckTCP)}
-	p.Set([]health.Target{silent, connects})
+	set(p, silent, connects)
 	await(t, p, silent, health.Down, "no answer within 50ms")
 	await(t, p, connects, health.Up, "")
 }
@@ -262,7 +263,7 @@ func TestFirstSilenceIsNotTheLastWord(t *testing.T) {
 	p := run(t)
 	slow := health.Target{Addr: addrOf(srv.Listener), Check: patient(service.CheckHTTP)}
 	slow.Check.Interval, slow.Check.Timeout, slow.Check.Rise = time.Hour, 3*time.Second, 100
-	p.Set([]health.Target{slow})
+	set(p, slow)
 	<-first
 	await(t, p, slow, health.Up, "")
 	if n := asked.Load(); n != 2 {
@@ -284,7 +285,7 @@ func TestRiseAndFall(t *testing.T) {
 	c := patient(service.CheckHTTP)
 	c.Rise, c.Fall = 4, 3
 	target := health.Target{Addr: addrOf(srv.Listener), Check: c}
-	p.Set([]health.Target{target})
+	set(p, target)
 	await(t, p, target, health.Up, "")
 	// One probe may be in flight while the backend changes its response, so the number of
 	// requests may differ from the threshold by one.
@@ -311,19 +312,19 @@ func TestSetKeepsState(t *testing.T) {
 	a := health.Target{Addr: addrOf(l), Check: c}
 	b := health.Target{Addr: netip.MustParseAddrPort("127.0.0.1:1"), Check: c}
 	p := run(t)
-	p.Set([]health.Target{a})
+	set(p, a)
 	await(t, p, a, health.Up, "")
 	l.Close()
-	p.Set([]health.Target{a, b, b})
+	set(p, a, b, b)
 	await(t, p, b, health.Down, "connection refused")
 	if got := p.State(a); got != health.Up {
 		t.Errorf("a target that stayed is %s, want up", got)
 	}
-	p.Set([]health.Target{b})
+	set(p, b)
 	if got := p.States(); len(got) != 1 || got[b] != health.Down {
 		t.Errorf("got %v, want only %v down", got, b.Addr)
 	}
-	p.Set([]health.Target{a})
+	set(p, a)
 	await(t, p, a, health.Down, "connection refused")
 }
 
@@ -343,7 +344,7 @@ func TestBeat(t *testing.T) {
 	c := patient(service.CheckTCP)
 	c.Interval = 20 * time.Millisecond
 	p := run(t)
-	p.Set([]health.Target{{Addr: addrOf(l), Check: c}})
+	set(p, health.Target{Addr: addrOf(l), Check: c})
 	const probes, window = 110, 90
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		mu.Lock()
@@ -387,7 +388,7 @@ func TestManyTargets(t *testing.T) {
 		targets = append(targets, health.Target{Addr: netip.AddrPortFrom(addr, port), Check: c})
 	}
 	p := run(t)
-	p.Set(targets)
+	set(p, targets...)
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		up := 0
 		for _, s := range p.States() {
@@ -433,6 +434,49 @@ func BenchmarkSet10000(b *testing.B) {
 		targets = append(targets, health.Target{Addr: netip.AddrPortFrom(addr, 80), Check: service.DefaultHealthCheck})
 	}
 	for b.Loop() {
-		p.Set(targets)
+		set(p, targets...)
+	}
+}
+
+// set replaces the targets.
+func set(p *probe.Prober, targets ...health.Target) {
+	var gone []health.Target
+	for t := range p.States() {
+		if !slices.Contains(targets, t) {
+			gone = append(gone, t)
+		}
+	}
+	p.Change(targets, gone)
+}
+
+// TestTransitions names the targets that have changed or were removed, once.
+func TestTransitions(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	target := health.Target{Addr: addrOf(l), Check: service.DefaultHealthCheck}
+	p := probe.New(slog.New(slog.DiscardHandler))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	defer func() { stop(); <-ended }()
+	expect := func(when string, want int) {
+		t.Helper()
+		if moved := p.Transitions(); moved == nil || len(moved) != want || want > 0 && !moved[target.Addr.Addr()] {
+			t.Errorf("%s: %v, want %d", when, moved, want)
+		}
+	}
+	p.Change([]health.Target{target}, nil)
+	expect("before the first probe", 0)
+	<-p.Changed()
+	expect("after the first probe", 1)
+	p.Change([]health.Target{target}, nil)
+	expect("added again", 0)
+	p.Change(nil, []health.Target{target, target})
+	expect("removed", 1)
+	if s := p.State(target); s != health.Unknown {
+		t.Errorf("removed, but %s", s)
 	}
 }
