@@ -128,6 +128,19 @@ func sorted(members []Member) []Member {
 	return members
 }
 
+// Ahead builds and caches the tables of several rings that follow none, so that Next finds
+// them: together, they use all CPUs.
+func (b *Builder) Ahead(size int, rings [][]Member) error {
+	lacking := map[string]*table{}
+	for _, members := range rings {
+		members = sorted(members)
+		for _, v := range views(members, false) {
+			b.table(keyOf(size, members, v), v, members, lacking)
+		}
+	}
+	return b.fill(size, lacking)
+}
+
 // fill builds tables, in parallel, and caches them.
 func (b *Builder) fill(size int, lacking map[string]*table) error {
 	var all sync.WaitGroup

@@ -410,3 +410,43 @@ func BenchmarkChange(b *testing.B) {
 		})
 	}
 }
+
+// TestAhead builds the tables of several rings together: the rings are the same, and need no
+// further table.
+func TestAhead(t *testing.T) {
+	const size = 251
+	var lists [][]Member
+	for i := range 20 {
+		ms := members(3 + i%5)[i%3:]
+		for j := range ms {
+			ms[j].Since = since(j / 2)
+		}
+		lists = append(lists, ms)
+	}
+	ahead, alone := NewBuilder(1<<20), NewBuilder(1<<20)
+	if err := ahead.Ahead(size, lists); err != nil {
+		t.Fatal(err)
+	}
+	built := len(ahead.tables)
+	for i, ms := range lists {
+		got, err := ahead.Next(size, ms, nil, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := alone.Next(size, ms, nil, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for slot := range size {
+			if g, w := got.Slot(slot, nil), want.Slot(slot, nil); g != w {
+				t.Fatalf("list %d, slot %d: %v, alone %v", i, slot, g, w)
+			}
+		}
+	}
+	if n := len(ahead.tables); n != built || n != len(alone.tables) {
+		t.Errorf("%d tables, of which %d were built ahead; alone %d", n, built, len(alone.tables))
+	}
+	if err := ahead.Ahead(250, lists); err == nil {
+		t.Error("a size that is not a prime was accepted")
+	}
+}

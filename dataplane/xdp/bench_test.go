@@ -171,6 +171,7 @@ func benchFill(b *testing.B, frontends int, survival service.Survival) {
 	d := newNet(b).open(b, c)
 	pause := cpuTime(b)
 	for b.Loop() {
+		must(b, d.Reserve(all))
 		for _, f := range all {
 			must(b, d.Upsert(f))
 		}

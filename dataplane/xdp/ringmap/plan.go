@@ -61,6 +61,9 @@ type Plan struct {
 func (r *Rings) Lay(q Request, s *Scratch) (Plan, error) {
 	s.words, s.changed, s.fresh = s.words[:0], s.changed[:0], s.fresh[:0]
 	p := Plan{Scratch: s, rings: r, Ring: q.Ring, before: q.Before.Ring}
+	if q.Before.Entry.Slots == 0 && entry.HasHistory(q.Entry) {
+		r.coming.next()
+	}
 	var shares bool
 	p.from, shares = r.origin(&q)
 	if one := r.shared.from[p.from]; one != nil && shares {
@@ -226,6 +229,9 @@ func (r *Rings) content(q *Request) (c content, err error) {
 	}
 	c.size = int(q.Entry.RingSize)
 	c.before, c.now = r.previous(q, c.size)
+	if c.before == nil {
+		r.ahead(q)
+	}
 	var known []ring.Member
 	if c.now != nil && r.knows(q) {
 		known = q.Before.Members

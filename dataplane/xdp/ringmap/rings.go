@@ -29,6 +29,7 @@ type Rings struct {
 	builder *ring.Builder
 	grace   func() error // waits, and calls Wake
 	wide    uint32       // how many words the rings have before further ones are narrow
+	coming  upcoming
 }
 
 // cachedSlots is how many slots of the ring builder's tables are cached for the next rings.
@@ -153,8 +154,10 @@ func (r *Rings) Learn(rings []Ring, server func(netip.AddrPort) ring.ID) error {
 }
 
 // Reserve makes room for new rings at once: as they are taken one by one, the kernel would
-// wait for packets in flight many times. Members need no numbers.
+// wait for packets in flight many times. If Lay gets them in the same order, it builds several
+// at a time. Members need no numbers.
 func (r *Rings) Reserve(rings []Request) error {
+	r.coming = upcoming{rings: rings}
 	var sizes []uint32
 	seen, words := map[origin]bool{}, r.shared.words
 	for i := range rings {
