@@ -33,7 +33,7 @@ func (m *meter) ours(ctx context.Context, s scenario, _ *xdpbench.Network) (all 
 // balance opens a data plane with the frontends of a scenario.
 func (p *program) balance(ctx context.Context, n *xdpbench.Network, s scenario, survival service.Survival) error {
 	members := s.vips * s.backends
-	c := xdp.Config{MaxFrontends: 16384, MaxBackends: 16384, MaxMembers: max(1<<16, 2*members), MaxFlows: s.size.flowTable}
+	c := xdp.Config{MaxFrontends: 16384, MaxBackends: 16384, MaxFlows: s.size.flowTable}
 	if p.table { // which counts a backend once per frontend
 		c.MaxBackends = max(c.MaxBackends, members+members/50)
 	}
@@ -42,9 +42,16 @@ func (p *program) balance(ctx context.Context, n *xdpbench.Network, s scenario, 
 		return err
 	}
 	p.open = append(p.open, d)
+	all := make([]desired.Frontend, s.vips)
+	for i := range all {
+		all[i] = s.frontend(i, survival, 0)
+	}
 	began := time.Now()
-	for i := range s.vips {
-		if err := errors.Join(ctx.Err(), d.Upsert(s.frontend(i, survival, 0))); err != nil {
+	if err := d.Reserve(all); err != nil { // as the agent does
+		return err
+	}
+	for _, f := range all {
+		if err := errors.Join(ctx.Err(), d.Upsert(f)); err != nil {
 			return err
 		}
 	}
@@ -64,7 +71,7 @@ func (p *program) balance(ctx context.Context, n *xdpbench.Network, s scenario, 
 	without := make([]int, s.vips)
 	_, pins, err := d.Programs()
 	p.cost = &cost{
-		filled: filled, note: "written one by one, with the calculation of the Maglev tables",
+		filled: filled, note: "announced together and written one by one, with the calculation of the Maglev tables",
 		tables: func() (uint64, error) { return pinnedMemory(pins, tablesOfVIPs) },
 		flows:  func() (uint64, error) { return pinnedMemory(pins, tablesOfFlows) },
 		change: func(i int) error { // the first backend goes, or returns
