@@ -150,7 +150,7 @@ type Loop struct {
 	failing  map[string]failing
 	// change records this pass, or is nil.
 	change *Change
-	// planned is the plan of this pass.
+	// planner has the decisions of earlier passes; planned is the plan of this one.
 	planner plan.Planner
 	planned *plan.Plan
 	// others is the set of load balancers configured in the data plane; nil before the
