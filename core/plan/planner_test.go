@@ -152,7 +152,7 @@ func comparable(p *Plan) any {
 // nothing, while everything changes.
 func TestPlannerIsBuild(t *testing.T) {
 	reused := 0
-	for seed := range uint64(300) {
+	for seed := range uint64(100) {
 		c := &changing{
 			rng: rand.New(rand.NewPCG(seed, 3)), services: map[string]*service.Service{}, states: map[health.Target]health.State{},
 			moved: map[netip.Addr]bool{}, held: map[service.Key]map[netip.AddrPort]health.State{},
