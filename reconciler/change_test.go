@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,12 +17,21 @@ import (
 // withdrawn, and its frontend removed. Passes that change nothing are not delivered.
 func TestChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		var all []Change
-		w := newWorld(t, fake.New(), func(_ *world, c *Config) { c.OnChange = func(one Change) { all = append(all, one) } })
+		w := newWorld(t, fake.New(), func(_ *world, c *Config) {
+			c.OnChange = func(one Change) {
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, one)
+			}
+		})
 		defer func() { w.stop() }()
 		want := func(what string, learned bool, steps ...string) {
 			t.Helper()
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			var got []string
 			for _, c := range all {
 				if c.Learned.IsZero() == learned || c.Learned.After(c.Began) || c.Ended.Before(c.Began) {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,11 +20,11 @@ import (
 // backends is the DSR agent of a node, which records its calls.
 type backends struct {
 	w    *world
-	fail bool
+	fail atomic.Bool
 }
 
 func (b *backends) SetBalancers(all []netip.Addr) error {
-	if b.fail {
+	if b.fail.Load() {
 		return errors.New("no")
 	}
 	if all == nil {
@@ -66,20 +67,20 @@ func TestSenders(t *testing.T) {
 		w, b := newBackends(t, true)
 		defer w.stop()
 		say := func(senders []netip.Addr) { w.publish(source.Snapshot{Services: services(1), Senders: senders}) }
-		b.fail = true
+		b.fail.Store(true)
 		say(addrs("172.16.1.2"))
 		w.expect() // nothing is served unchecked
-		b.fail = false
+		b.fail.Store(false)
 		time.Sleep(keyed.First)
 		w.expect("accept [172.16.1.2]", "serve 1")
 		say(addrs("172.16.1.2"))
 		w.expect("serve 1")
 		say(addrs("172.16.1.2", "172.16.2.2"))
 		w.expect("accept [172.16.1.2 172.16.2.2]", "serve 1")
-		b.fail = true
+		b.fail.Store(true)
 		say(addrs("172.16.2.2"))
 		w.expect("serve 1") // packets are checked against the previous senders
-		b.fail = false
+		b.fail.Store(false)
 		time.Sleep(keyed.First)
 		w.expect("accept [172.16.2.2]", "serve 1")
 		say(nil) // unknown senders change nothing
