@@ -209,12 +209,12 @@ func Build(in Input) *Plan {
 	return p
 }
 
-// decide returns the decision on one frontend, without regard to conflicts.
-func decide(in Input, drains quarantines, s *service.Service, t targets, sf *service.Frontend) Frontend {
-	f := Frontend{Service: s, Key: sf.Key, PortName: sf.PortName, Kind: sf.Kind, Backends: make([]Backend, len(sf.Backends))}
+// decide returns the decision on one frontend, without regard to conflicts, and whether the
+// health of all its backends is known. unadvertised is the result of notAdvertised.
+func decide(in Input, drains quarantines, s *service.Service, t targets, sf *service.Frontend, unadvertised string) (f Frontend, known bool) {
+	f = Frontend{Service: s, Key: sf.Key, PortName: sf.PortName, Kind: sf.Kind, Backends: make([]Backend, len(sf.Backends))}
 	backends := drains.drain(&f, sf.Backends)
-	f.all = backends
-	known := true
+	f.all, known = backends, true
 	for i, b := range backends {
 		target, state := t.of(sf, b), health.Up
 		if target.Check.Kind != service.CheckNone {
@@ -225,16 +225,16 @@ func decide(in Input, drains quarantines, s *service.Service, t targets, sf *ser
 	}
 	if why := in.Node.dedicatedElsewhere(s); why != "" {
 		f.State, f.Reason = DedicatedElsewhere, why
-		return f
+		return f, known
 	}
 	if whose := in.Nodes[sf.VIP]; whose != "" {
 		f.State = Conflict
 		f.Reason = fmt.Sprintf("%s is the address of %s, whose own traffic would be lost: give the Service another address, and reserve this one in its pool (reserved)", sf.VIP, whose)
-		return f
+		return f, known
 	}
-	if why := in.notAdvertised(s, sf); why != "" {
-		f.State, f.Reason = NotAdvertised, why
-		return f
+	if unadvertised != "" {
+		f.State, f.Reason = NotAdvertised, unadvertised
+		return f, known
 	}
 	var held map[netip.AddrPort]health.State
 	if !known && in.Held != nil { // otherwise it makes no difference
@@ -250,7 +250,7 @@ func decide(in Input, drains quarantines, s *service.Service, t targets, sf *ser
 		want := desired.FrontendOf(s, f.Key, used)
 		f.Want = &want
 	}
-	return f
+	return f, known
 }
 
 // notAdvertised returns why an address that is served only where it is advertised is not

@@ -91,10 +91,13 @@ func decideOn(in Input, drains quarantines, s *service.Service) *decision {
 	d := &decision{frontends: make([]Frontend, 0, len(s.Frontends)), known: true, unadvertised: in.unadvertised(s)}
 	t := targetsOf(s)
 	for i := range s.Frontends {
-		f := decide(in, drains, s, t, &s.Frontends[i])
+		why := ""
+		if d.unadvertised != nil {
+			why = d.unadvertised[i]
+		}
+		f, known := decide(in, drains, s, t, &s.Frontends[i], why)
 		f.probed = &probed{backends: f.Backends}
-		d.frontends = append(d.frontends, f)
-		d.known = d.known && !slices.ContainsFunc(f.Backends, func(b Backend) bool { return b.Health == health.Unknown })
+		d.frontends, d.known = append(d.frontends, f), d.known && known
 	}
 	return d
 }
@@ -161,7 +164,7 @@ func (c *probes) update(frontends []Frontend, gone []*decision) (added, removed 
 		case f.State.Elsewhere():
 			less = append(less, f.probed)
 		case !f.probed.counted:
-			added = c.count(f.probed, added)
+			added = c.count(f.probed, 1, added)
 		}
 	}
 	for _, d := range gone {
@@ -171,44 +174,31 @@ func (c *probes) update(frontends []Frontend, gone []*decision) (added, removed 
 	}
 	for _, p := range less { // afterwards: what only moves is neither new nor gone
 		if p.counted {
-			removed = c.discount(p, removed)
+			removed = c.count(p, -1, removed)
 		}
 	}
 	return added, removed
 }
 
-func (c *probes) count(p *probed, added []health.Target) []health.Target {
-	p.counted = true
+// count adds 1 or -1 to the users of a frontend's targets, and appends those that have their
+// first or no longer any.
+func (c *probes) count(p *probed, by int32, changed []health.Target) []health.Target {
+	p.counted = by > 0
 	for i := range p.backends {
 		t := &p.backends[i].Target
 		if t.Check.Kind == service.CheckNone {
 			continue
 		}
 		k := c.key(t)
-		n := c.users[k]
-		if c.users[k] = n + 1; n == 0 {
-			added = append(added, *t)
+		n := c.users[k] + by
+		if c.users[k] = n; n == 0 {
+			delete(c.users, k)
+		}
+		if n == max(by, 0) {
+			changed = append(changed, *t)
 		}
 	}
-	return added
-}
-
-func (c *probes) discount(p *probed, removed []health.Target) []health.Target {
-	p.counted = false
-	for i := range p.backends {
-		t := &p.backends[i].Target
-		if t.Check.Kind == service.CheckNone {
-			continue
-		}
-		k := c.key(t)
-		if n := c.users[k]; n > 1 {
-			c.users[k] = n - 1
-			continue
-		}
-		delete(c.users, k)
-		removed = append(removed, *t)
-	}
-	return removed
+	return changed
 }
 
 func (c *probes) key(t *health.Target) probeKey {

@@ -107,7 +107,7 @@ func (c *change) put(f *proxy.Frontend) error {
 		return nil
 	}
 	d.programmed[key] = value
-	d.surveyed.wrote(value.Id, !there)
+	d.surveyed.mark(value.Id, !there)
 	c.keys, c.values = append(c.keys, key), append(c.values, value)
 	if there {
 		c.sweep = c.sweep || f.Protocol == service.UDP && value.Inside != before.Inside
@@ -157,7 +157,7 @@ func (c *change) remove(key proxyServiceKey) {
 		return
 	}
 	delete(c.d.programmed, key)
-	c.d.surveyed.wrote(before.Id, false)
+	c.d.surveyed.mark(before.Id, false)
 	c.gone = append(c.gone, key)
 	c.sweep = c.sweep || key.Proto == uint8(service.UDP)
 	c.old = append(c.old, before)

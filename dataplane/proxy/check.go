@@ -24,9 +24,9 @@ type survey struct {
 	left int // entries from the beginning that were not
 }
 
-// wrote records that Apply has written or removed an entry. new means that it was not
-// programmed before.
-func (s *survey) wrote(id uint32, isNew bool) {
+// mark records that an entry was found, or that Apply has written or removed it. isNew means
+// that it was not programmed before.
+func (s *survey) mark(id uint32, isNew bool) {
 	if s == nil || s.seen[id] {
 		return
 	}
@@ -40,11 +40,9 @@ func (s *survey) wrote(id uint32, isNew bool) {
 // it. After an error, Keys and Apply repair everything.
 func (d *DataPlane) Check(ctx context.Context) error {
 	err := d.survey(ctx)
-	if err != nil && ctx.Err() == nil {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.stale = true
-	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.surveyed, d.stale = nil, d.stale || err != nil && ctx.Err() == nil
 	return err
 }
 
@@ -72,15 +70,9 @@ var errReread = errors.New("the state was read again after a failure")
 func (d *DataPlane) begin(s *survey) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch {
-	case d.closed:
-		return ErrClosed
-	case d.stale || d.reread:
-		return errReread
-	}
 	s.seen, s.left = make([]bool, len(d.connections)), len(d.programmed)
 	d.surveyed = s
-	return nil
+	return d.continues(s)
 }
 
 // checkEntries compares some entries of the map. done means that these were the last.
@@ -104,7 +96,7 @@ func (d *DataPlane) checkEntries(s *survey) (done bool, err error) {
 		case !d.runs.intact(v.Inside) || !d.runs.intact(v.Outside):
 			return false, fmt.Errorf("endpoints of frontend %s were changed by another process", fromKey(s.keys[i]))
 		}
-		s.wrote(v.Id, false)
+		s.mark(v.Id, false)
 	}
 	return done, nil
 }
@@ -113,7 +105,7 @@ func (d *DataPlane) continues(s *survey) error {
 	switch {
 	case d.closed:
 		return ErrClosed
-	case d.stale || d.surveyed != s:
+	case d.stale || d.reread || d.surveyed != s:
 		return errReread
 	}
 	return nil
@@ -126,7 +118,6 @@ func (d *DataPlane) checkRest(s *survey) error {
 	if err := d.continues(s); err != nil {
 		return err
 	}
-	d.surveyed = nil
 	if s.left > 0 {
 		return fmt.Errorf("%d frontends were removed by another process", s.left)
 	}
